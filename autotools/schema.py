@@ -145,17 +145,20 @@ class EventKind(str, Enum):
 
     SEARCH = "search"
     ANSWER = "answer"
+    EMPTY_ANSWER = "empty_answer"  # neither a call nor a tool list: ends the trajectory without a selection
     MALFORMED_CALL = "malformed_call"
     UNKNOWN_TOOL = "unknown_tool"
     BAD_ARGUMENTS = "bad_arguments"
     UNKNOWN_CATEGORY = "unknown_category"
-    OVER_LIMIT = "over_limit"  # a call on a turn whose observation no budget was left for
+    OVER_LIMIT = "over_limit"  # a call on the last turn, or one whose observation no budget was left for
+    TRUNCATED = "truncated"  # the turn was cut before it ended
 
 
 class StopReason(str, Enum):
     """Why a trajectory ended."""
 
     ANSWERED = "answered"
+    EMPTY_ANSWER = "empty_answer"
     TURN_LIMIT = "turn_limit"
     TOKEN_LIMIT = "token_limit"
     TRUNCATED_TURN = "truncated_turn"

@@ -1,0 +1,51 @@
+"""What the policy reads first: the system text, the one tool, and the request. Exists once for all users.
+
+Demonstrations, SFT, RL and evaluation call ``prompt_messages``; nobody else writes prompt text.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+SYSTEM_TEXT = (
+    "Find the tools that solve the user's request. Call search, one call per turn, as often as needed. "
+    "When all needed tools have been shown, answer with their names, exactly as shown: "
+    "<tool_list>name, name</tool_list>"
+)
+
+SEARCH_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Search the tool corpus. Returns the names and descriptions of the best matching tools.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What the tool should do, in a few words."},
+                "category": {
+                    "type": "string",
+                    "description": "Search only inside this category; leave it out to search everywhere.",
+                },
+            },
+            "required": ["query"],
+        },
+    },
+}
+
+
+def prompt_messages(request: str, categories: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """System and user message of one episode; ``categories`` are listed when the run offers them."""
+    system = SYSTEM_TEXT
+    if categories:
+        system += "\nCategories: " + ", ".join(categories)
+    return [{"role": "system", "content": system}, {"role": "user", "content": request}]
+
+
+def search_call(query: str, category: str | None = None) -> dict[str, Any]:
+    """The tool call that a turn with this search carries (OpenAI form; arguments as a dict)."""
+    arguments = {"query": query} if category is None else {"query": query, "category": category}
+    return {"type": "function", "function": {"name": "search", "arguments": arguments}}
+
+
+def answer_text(names: Sequence[str]) -> str:
+    """Final turn that selects ``names``."""
+    return f"<tool_list>{', '.join(names)}</tool_list>"
