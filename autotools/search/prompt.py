@@ -3,6 +3,7 @@
 Demonstrations, SFT, RL and evaluation call ``prompt_messages``; nobody else writes prompt text.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,10 +41,11 @@ def prompt_messages(request: str, categories: Sequence[str] = ()) -> list[dict[s
     return [{"role": "system", "content": system}, {"role": "user", "content": request}]
 
 
-def search_call(query: str, category: str | None = None) -> dict[str, Any]:
-    """The tool call that a turn with this search carries (OpenAI form; arguments as a dict)."""
+def call_text(query: str, category: str | None = None) -> str:
+    """Assistant turn that searches, in the form that Qwen's chat templates give to a tool call."""
     arguments = {"query": query} if category is None else {"query": query, "category": category}
-    return {"type": "function", "function": {"name": "search", "arguments": arguments}}
+    call = {"name": "search", "arguments": arguments}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
 def answer_text(names: Sequence[str]) -> str:
