@@ -1,0 +1,278 @@
+"""Run folders and stage manifests: every run tells what it is, and stages meet in files.
+
+A manifest is written last and in one step, so its presence means "complete". It holds no time and no path of this
+machine: the same inputs and seed give the same bytes.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from autotools.errors import DataError, RunFolderError
+
+M = TypeVar("M", bound=BaseModel)
+_PACKAGES = ("torch", "transformers", "trl", "deepspeed", "peft", "accelerate", "datasets")
+_HOW_TO_RUN = {"resume", "overwrite", "dry_run", "resume_from_checkpoint"}  # may differ on resuming
+_MARKERS = ("run.json", "manifest.json")
+
+
+# --- small files ------------------------------------------------------------------------------------------------
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a whole text file in one step (temporary file, then rename), making its folder if needed."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write indented JSON in one step; keys keep their order."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _line(row: dict[str, Any] | BaseModel, path: Path, number: int) -> str:
+    value = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, legal in JSON only as an escape
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: row {number} cannot be written as JSON: {error}") from error
+    return text
+
+
+def write_jsonl(path: Path | str, rows: Iterable[dict[str, Any] | BaseModel]) -> int:
+    """Write rows (mappings or pydantic models) as JSON lines in one step; returns how many. Raises DataError."""
+    path = Path(path)
+    lines = [_line(row, path, number) for number, row in enumerate(rows, 1)]
+    write_text(path, "".join(f"{line}\n" for line in lines))
+    return len(lines)
+
+
+def read_jsonl(path: Path | str, model: type[M] | None = None) -> list[Any]:
+    """Read JSON lines as mappings, or as ``model`` objects. Raises DataError naming file and line."""
+    path = Path(path)
+    out: list[Any] = []
+    try:
+        # newline="\n": a line ends at \n only, never at the U+2028 or \r that a text may hold
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    out.append(_parse(line, model, f"{path}:{number}"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot read ({error.strerror}); run the stage that makes it") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason})") from error
+    return out
+
+
+def _parse(line: str, model: type[M] | None, where: str) -> Any:
+    try:
+        return model.model_validate_json(line) if model else json.loads(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{where}: not a {model.__name__ if model else ''}: {field}: {first['msg']}") from error
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON: {error}") from error
+
+
+def sha256_file(path: Path | str) -> str:
+    """Hex SHA-256 of a file's bytes. Raises DataError if it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read ({error.strerror})") from error
+
+
+# --- what code ran ----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _versions() -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    return (("python", ".".join(str(part) for part in sys.version_info[:3])), *found)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of Python and the libraries that decide a run's numbers (read without importing them)."""
+    return dict(_versions())
+
+
+@functools.lru_cache(maxsize=1)
+def commit() -> str:
+    """The checkout's commit, with ``-dirty`` for uncommitted changes; ``unknown`` outside git."""
+    here = Path(__file__).resolve().parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+# --- manifests --------------------------------------------------------------------------------------------------
+
+
+def _input_hashes(inputs: Iterable[Path | str]) -> dict[str, str]:
+    """{name: sha256}; a folder is named by its manifest. Names are relative to what all inputs share."""
+    paths = sorted({Path(path).resolve() for path in inputs})
+    files = [path / "manifest.json" if path.is_dir() else path for path in paths]
+    if not files:
+        return {}
+    shared = Path(os.path.commonpath([file.parent for file in files]))
+    return {file.relative_to(shared).as_posix(): sha256_file(file) for file in files}
+
+
+def write_manifest(
+    folder: Path | str,
+    *,
+    stage: str,
+    inputs: Iterable[Path | str],
+    counts: dict[str, Any],
+    seed: int,
+    extra: dict[str, Any] | None = None,
+) -> Path:
+    """Write ``folder/manifest.json``, the mark that a stage's output is complete; call it last.
+
+    ``inputs`` are the files (or finished stage folders) that were read. Raises DataError if one cannot be read.
+    """
+    content = {"stage": stage, "inputs": _input_hashes(inputs), "counts": counts, "seed": seed, "versions": versions()}
+    path = Path(folder) / "manifest.json"
+    write_json(path, {**content, **(extra or {})})
+    return path
+
+
+def read_manifest(folder: Path | str) -> dict[str, Any]:
+    """The manifest of a finished stage. Raises DataError if there is none, so half-made folders are never read."""
+    path = Path(folder) / "manifest.json"
+    if not path.is_file():
+        state = "is not complete (no manifest.json)" if Path(folder).is_dir() else "does not exist"
+        raise DataError(f"{folder} {state}; run the stage that makes it")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}); run the stage that makes it again") from error
+
+
+# --- run folders ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's folder. ``main`` is False on ranks other than 0, which read the folder but never write to it."""
+
+    path: Path
+    main: bool = True
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append one row to ``metrics.jsonl``; a number that is not finite is written as text (``"nan"``)."""
+        if not self.main:
+            return
+        clean = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(clean, ensure_ascii=False) + "\n")
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            out.update(_flat(value, f"{prefix}{key}."))
+        elif key not in _HOW_TO_RUN:
+            out[prefix + key] = value
+    return out
+
+
+def config_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Dotted keys whose values differ between two nested configs; how a run is started (resume ...) is left out."""
+    missing = object()
+    a, b = _flat(json.loads(json.dumps(old))), _flat(json.loads(json.dumps(new)))
+    return sorted(key for key in a.keys() | b.keys() if a.get(key, missing) != b.get(key, missing))
+
+
+def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
+    """Make ``path`` this run's folder; True if it continues an earlier run. Raises RunFolderError.
+
+    A used folder is refused; ``overwrite`` deletes one that carries our marker, ``resume`` continues one of the same
+    config.
+    """
+    if resume and overwrite:
+        raise RunFolderError("--resume and --overwrite exclude each other; pass one of them")
+    used = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if used and overwrite:
+        if not any((path / marker).is_file() for marker in _MARKERS):
+            raise RunFolderError(f"{path} was not made by this project (no run.json); --overwrite will not delete it")
+        shutil.rmtree(path)
+    elif used and resume:
+        saved = path / "config.json"
+        if not saved.is_file():
+            raise RunFolderError(f"{path} has no config.json, so it cannot be resumed; choose another folder")
+        differing = config_differences(json.loads(saved.read_text(encoding="utf-8")), config)
+        if differing:
+            keys = ", ".join(differing)
+            raise RunFolderError(
+                f"config differs in [{keys}]; start a new run or pass --resume with the saved file {saved}"
+            )
+        return True
+    elif used:
+        raise RunFolderError(
+            f"run folder {path} is in use; pass --resume to continue it, --overwrite to start anew, or name another"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    return False
+
+
+def open_run(
+    path: Path | str, config: dict[str, Any], *, seed: int, resume: bool = False, overwrite: bool = False
+) -> RunDir:
+    """Claim a run folder; write ``config.json`` (resolved config) and ``run.json`` (command, commit, versions, seed).
+
+    Only rank 0 claims and writes; other ranks get a read-only RunDir. Raises RunFolderError on a folder in use,
+    a resume under another config, or an overwrite of a folder that is not ours.
+    """
+    path = Path(path)
+    if int(os.environ.get("RANK", "0")) != 0:
+        return RunDir(path, main=False)
+    start = {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": commit(),
+        "versions": versions(),
+        "seed": seed,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    record = path / "run.json"
+    if claim_folder(path, config, resume=resume, overwrite=overwrite):
+        first = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else start
+        first.setdefault("resumed", []).append(start)
+        write_json(record, first)
+    else:
+        write_json(record, start)
+        write_json(path / "config.json", config)
+    return RunDir(path)
