@@ -1,0 +1,1 @@
+"""Child process that runs model-written programs."""
