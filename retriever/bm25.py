@@ -17,7 +17,7 @@ from bm25s.stopwords import STOPWORDS_EN_PLUS
 
 from autotools.errors import RetrieverError, UnknownCategoryError
 from autotools.schema import Hit, ToolSpec
-from retriever.corpus import document_texts, short_text
+from retriever.corpus import TEMPLATE_VERSION, document_texts, short_text
 
 METHOD, K1, B = "lucene", 1.5, 0.75  # the Lucene variant never gives a common word zero or negative weight
 SCORE_DECIMALS = 6  # scores equal to this many decimals are ties
@@ -93,6 +93,19 @@ class BM25Engine:
     def categories(self) -> tuple[str, ...]:
         """Categories a search may be restricted to, sorted."""
         return tuple(sorted(self._members))
+
+    def describe(self) -> dict[str, str | int | float]:
+        """What decides its results beside the documents; goes into manifests."""
+        return {
+            "engine": "bm25",
+            "bm25s": bm25s.__version__,
+            "method": METHOD,
+            "k1": K1,
+            "b": B,
+            "tokenizer": TOKENIZER_VERSION,
+            "template": TEMPLATE_VERSION,
+            "tools": len(self.specs),
+        }
 
     def search_batch(
         self, queries: Sequence[str], categories: Sequence[str | None] | None = None, k: int = 5
