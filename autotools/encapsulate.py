@@ -99,10 +99,10 @@ def function_source(spec: ToolSpec) -> str:
     lines = [f"def {function_name(spec)}({', '.join(arguments)}) -> {_return_type(spec.response)}:"]
     lines += [f'    """{_docstring(spec, named)}"""']
     fields = [f"{spec.method.upper()!r}", f"{spec.path!r}"]
-    for location, keyword_name in (("path", "path"), ("query", "query"), ("header", "header"), ("body", "body")):
+    for location in ("path", "query", "header", "body"):
         items = [f"{p.name!r}: {name}" for name, p in named if p.location == location]
         if items:
-            fields.append(f"{keyword_name}={{{', '.join(items)}}}")
+            fields.append(f"{location}={{{', '.join(items)}}}")
     if needs_key(spec):
         fields.append(f"auth={spec.id.category!r}")
     lines.append(f"    return _request({', '.join(fields)})")
@@ -136,10 +136,11 @@ def signature_problems(source: str, spec: ToolSpec) -> list[str]:
     if found.vararg or found.kwarg or found.kwonlyargs or found.posonlyargs:
         problems.append("only plain arguments are allowed")
     first_default = len(found.args) - len(found.defaults)
-    got = [(a.arg, ast.unparse(a.annotation) if a.annotation else "", i < first_default) for i, a in enumerate(found.args)]
-    want = [
-        (name, annotation(p) + ("" if _required(p) else " | None"), _required(p)) for name, p in ordered_parameters(spec)
-    ]
+    types = [ast.unparse(a.annotation) if a.annotation else "" for a in found.args]
+    got = [(a.arg, kind, i < first_default) for i, (a, kind) in enumerate(zip(found.args, types, strict=True))]
+    want = []
+    for name, p in ordered_parameters(spec):
+        want.append((name, annotation(p) + ("" if _required(p) else " | None"), _required(p)))
     problems += [f"documented but not in the signature: {item}" for item in want if item not in got]
     problems += [f"in the signature but not documented: {item}" for item in got if item not in want]
     if not problems and got != want:
@@ -189,17 +190,17 @@ def _return_type(response: Any) -> str:
 
 
 def _docstring(spec: ToolSpec, named: list[tuple[str, ToolParameter]]) -> str:
-    lines = [_plain(spec.description) or f"{spec.api_name} of {spec.tool_name}", ""]
+    lines = [_plain(spec.description) or f"{_plain(spec.api_name)} of {_plain(spec.tool_name)}", ""]
     if named:
-        lines.append("Args:")
+        lines.append("    Args:")
     for name, p in named:
-        about = f"{name} ({p.type}, {'required' if _required(p) else 'optional'}): {_plain(p.description)}".rstrip()
-        lines.append(about + (f" One of: {', '.join(map(str, p.enum))}." if p.enum else ""))
-    lines += ["Returns:", "    " + (json.dumps(spec.response, ensure_ascii=False) if spec.response is not None else "JSON")]
-    indented = [lines[0], *(f"    {line}" if line in ("", "Args:", "Returns:") else f"        {line.strip()}" for line in lines[1:])]
-    text = "\n".join(line.rstrip() for line in indented) + "\n    "
+        need = "required" if _required(p) else "optional"
+        about = f"        {name} ({p.type}, {need}): {_plain(p.description)}".rstrip()
+        lines.append(about + (f" [one of: {', '.join(map(str, p.enum))}]" if p.enum else ""))
+    shape = json.dumps(spec.response, ensure_ascii=False) if spec.response is not None else "JSON value"
+    lines += ["    Returns:", f"        {shape}"]
     # Document text is foreign: it must not be able to end the string literal or escape out of it.
-    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return ("\n".join(lines) + "\n    ").replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
 def _plain(text: str) -> str:

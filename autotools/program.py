@@ -111,7 +111,9 @@ class ProgramRunner:
             raise SandboxError(f"tool server failed during a program of session {session!r}: {reply['error']}")
         return ProgramResult(**reply, wall_s=time.monotonic() - start)
 
-    def call(self, function_name: str, arguments: Mapping[str, Any], session: str, timeout_s: float = 10) -> ProgramResult:
+    def call(
+        self, function_name: str, arguments: Mapping[str, Any], session: str, timeout_s: float = 10
+    ) -> ProgramResult:
         """Call one library function with keyword arguments (JSON values); ``answer`` is what it returned."""
         encoded = json.dumps(dict(arguments))
         return self.run(f"finish({function_name}(**json.loads({encoded!r})))", session, timeout_s)

@@ -154,7 +154,9 @@ def _read_body(body: bytes) -> dict[str, Any] | Problem:
         content = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return _refuse(f"body is not JSON: {str(error)[:200]}")
-    return content if isinstance(content, dict) else _refuse(f"body must be a JSON object, not {type(content).__name__}")
+    if not isinstance(content, dict):
+        return _refuse(f"body must be a JSON object, not {type(content).__name__}")
+    return content
 
 
 def _typed(parameter: ToolParameter, value: Any) -> Any:

@@ -181,7 +181,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"dry run: {sum(len(r.operations) for d in world.domains for r in d.resources)} operations to serve")
         return 0
     with open_socket(arguments.port) as listener:
-        print(f"tool world (seed {arguments.seed}) at http://{HOST}:{listener.getsockname()[1]}; Ctrl-C ends", flush=True)
+        address = f"http://{HOST}:{listener.getsockname()[1]}"
+        print(f"tool world (seed {arguments.seed}) at {address}; Ctrl-C ends", flush=True)
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn shuts down in order, then re-raises the signal
             server.run(sockets=[listener])
     return 0
