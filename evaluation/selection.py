@@ -1,0 +1,245 @@
+"""Scores of tool selection from trajectories: per group, with fixed denominators, intervals and paired differences.
+
+Contract: one `Trajectory` row per task. A task without a row, or without an answer, counts 0 in every score and stays
+in the denominator. Tasks of the test-only domain (``meta["domain"] == "unseen"``) are a group of their own and never
+part of ``overall``. All numbers are means over tasks (pooled, not means of level means).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotools.config import load_config, run_main
+from autotools.errors import ConfigError, DataError
+from autotools.rundir import read_jsonl
+from autotools.schema import EventKind, Task, Trajectory
+from evaluation import metrics
+
+UNSEEN = "unseen"
+OVERALL = "overall"
+LEVELS = ("I1", "I2", "I3")
+PER_TASK = ("f1", "precision", "recall", "match", "srecall", "searches", "useless_searches", "answered")
+MATCH_GIVEN_COMPLETE = "match_given_complete"
+SUMMARY = ("f1", "recall", "precision", "match", "srecall", "n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """All scores of one task. ``values`` has the keys of PER_TASK; ``complete`` = every target was shown."""
+
+    task_id: str
+    level: str
+    unseen: bool
+    values: dict[str, float]
+    complete: bool
+    missing: bool = False
+
+
+def grounded_prediction(trajectory: Trajectory) -> set[str]:
+    """The selection as a set of names in which only grounded names can be hits.
+
+    A name counts as grounded if some search of the trajectory has shown it. A selected tool that was never shown, and
+    a name that no tool has, each become a marked text: they keep their place in the size of the set (so precision
+    falls) but equal no target. Without this rule a small model can compose names from the request and skip the search.
+    Rewards use this same function. Unanswered gives the empty set.
+    """
+    shown = {tool for event in trajectory.events for tool in event.hits}
+    grounded = {str(tool) if tool in shown else f"(never shown) {tool}" for tool in trajectory.selection or ()}
+    return grounded | {f"(no such tool) {name}" for name in trajectory.unknown_names}
+
+
+def score_trajectory(trajectory: Trajectory) -> dict[str, float]:
+    """Scores of one trajectory under the keys PER_TASK (shares in [0, 1]; the two search figures are counts)."""
+    targets = {str(tool) for tool in trajectory.targets}
+    answered = trajectory.selection is not None
+    searches = [event.hits for event in trajectory.events if event.kind is EventKind.SEARCH]
+    values = metrics.selection_scores(grounded_prediction(trajectory), targets)
+    if not answered:
+        values = dict.fromkeys(values, 0.0)
+    values["srecall"] = metrics.srecall({str(tool) for tool in trajectory.found()}, targets)
+    values["searches"] = float(len(searches))
+    values["useless_searches"] = float(metrics.useless_searches(searches, trajectory.targets))
+    values["answered"] = float(answered)
+    return values
+
+
+def _task_score(trajectory: Trajectory, level: str, meta: dict[str, Any]) -> TaskScore:
+    return TaskScore(
+        task_id=trajectory.task_id,
+        level=level,
+        unseen=meta.get("domain") == UNSEEN,
+        values=score_trajectory(trajectory),
+        complete=set(trajectory.targets) <= trajectory.found(),
+    )
+
+
+def score_tasks(trajectories: Iterable[Trajectory], tasks: Sequence[Task] | None = None) -> list[TaskScore]:
+    """One score per task, in the order of ``tasks`` (or of the trajectories when no tasks are given).
+
+    Raises DataError for two trajectories of one task, or a trajectory of a task that is not in ``tasks``.
+    """
+    by_id: dict[str, Trajectory] = {}
+    for trajectory in trajectories:
+        if trajectory.task_id in by_id:
+            raise DataError(f"two predictions for task {trajectory.task_id!r}; keep one row per task")
+        by_id[trajectory.task_id] = trajectory
+    if tasks is None:
+        return [_task_score(t, t.level, t.meta) for t in by_id.values()]
+    stray = sorted(by_id.keys() - {task.id for task in tasks})
+    if stray:
+        raise DataError(f"{len(stray)} predictions of tasks that are not in the task file, first {stray[0]!r}")
+    nothing = dict.fromkeys(PER_TASK, 0.0)
+    return [
+        _task_score(by_id[task.id], task.level, task.meta)
+        if task.id in by_id
+        else TaskScore(
+            task_id=task.id,
+            level=task.level,
+            unseen=task.meta.get("domain") == UNSEEN,
+            values=dict(nothing),
+            complete=False,
+            missing=True,
+        )
+        for task in tasks
+    ]
+
+
+def group_scores(scores: Sequence[TaskScore]) -> dict[str, list[TaskScore]]:
+    """Split into ``overall`` (without the unseen domain), each level (likewise), and ``unseen`` if there is one."""
+    seen = [score for score in scores if not score.unseen]
+    groups = {OVERALL: seen}
+    for level in sorted({*LEVELS, *(score.level for score in seen)}):
+        groups[level] = [score for score in seen if score.level == level]
+    unseen = [score for score in scores if score.unseen]
+    return {**groups, UNSEEN: unseen} if unseen else groups
+
+
+def metrics_table(scores: Sequence[TaskScore], *, seed: int) -> dict[str, dict[str, Any]]:
+    """Per group: every mean, ``n``, ``missing``, ``complete`` (the count behind match_given_complete), and intervals.
+
+    A mean over no tasks is None. ``intervals`` maps each score to its 95 % bootstrap interval ``[low, high]``.
+    """
+    table = {}
+    for name, members in group_scores(scores).items():
+        columns = {key: [score.values[key] for score in members] for key in PER_TASK}
+        columns[MATCH_GIVEN_COMPLETE] = [score.values["match"] for score in members if score.complete]
+        row: dict[str, Any] = {key: metrics.mean(values) for key, values in columns.items()}
+        row["n"] = len(members)
+        row["missing"] = sum(score.missing for score in members)
+        row["complete"] = len(columns[MATCH_GIVEN_COMPLETE])
+        intervals = {key: metrics.bootstrap_interval(values, seed=seed) for key, values in columns.items()}
+        row["intervals"] = {key: list(pair) if pair else None for key, pair in intervals.items()}
+        table[name] = row
+    return table
+
+
+def paired_table(
+    later: Sequence[TaskScore], earlier: Sequence[TaskScore], *, seed: int
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Per group and score of PER_TASK: ``{"diff": mean of later - earlier, "interval": [low, high]}`` over same tasks.
+
+    Raises DataError if the two runs do not cover the same tasks (the names of the first few are given).
+    """
+    other = {score.task_id: score for score in earlier}
+    odd = sorted(other.keys() ^ {score.task_id for score in later})
+    if odd:
+        raise DataError(f"paired difference needs the same tasks in both runs; {len(odd)} differ, e.g. {odd[:3]}")
+    table: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, members in group_scores(later).items():
+        table[name] = {
+            key: metrics.paired_bootstrap(
+                [score.values[key] for score in members],
+                [other[score.task_id].values[key] for score in members],
+                seed=seed,
+            )
+            for key in PER_TASK
+        }
+    return table
+
+
+def compare(runs: dict[str, Sequence[TaskScore]], *, seed: int) -> dict[str, Any]:
+    """``{"policies": {name: metrics_table}, "paired": {"later-earlier": paired_table}}``; order of ``runs`` counts."""
+    names = list(runs)
+    pairs = [(later, earlier) for i, earlier in enumerate(names) for later in names[i + 1 :]]
+    return {
+        "policies": {name: metrics_table(scores, seed=seed) for name, scores in runs.items()},
+        "paired": {f"{a}-{b}": paired_table(runs[a], runs[b], seed=seed) for a, b in pairs},
+    }
+
+
+def summary_form(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The short form for summary.json: ``{"overall": {f1, recall, precision, match, srecall, n}, "I1": ..}``."""
+    return {name: {key: row[key] for key in SUMMARY} for name, row in table.items()}
+
+
+def read_trajectories(path: Path) -> list[Trajectory]:
+    """Read ``predictions.jsonl``. Raises DataError naming the line: a dropped row would change the denominators."""
+    trajectories = read_jsonl(path, Trajectory)
+    if not trajectories:
+        raise DataError(f"{path}: no predictions; run python -m evaluation.run first")
+    return trajectories
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """Read a task file of a suite. Raises DataError naming the file and line of a malformed task, or if it is empty."""
+    tasks = read_jsonl(path, Task)
+    if not tasks:
+        raise DataError(f"{path}: no tasks; build the world first (python -m toolworld.build --out DIR)")
+    return tasks
+
+
+def text_table(table: dict[str, dict[str, Any]]) -> str:
+    """Plain text: one line per group, one column per score, intervals of F1 and SRecall below their means."""
+    columns = ("f1", "recall", "precision", "match", "srecall", MATCH_GIVEN_COMPLETE, "searches", "answered")
+    lines = [f"{'group':<9}{'n':>6}" + "".join(f"{name[:16]:>17}" for name in columns)]
+    for group, row in table.items():
+        cells = (f"{'-' if row[name] is None else format(row[name], '.3f'):>17}" for name in columns)
+        lines.append(f"{group:<9}{row['n']:>6}" + "".join(cells))
+        if row["n"]:
+            pairs = (row["intervals"][name] for name in columns)
+            lines.append(" " * 15 + "".join(f"{f'[{p[0]:.3f} {p[1]:.3f}]' if p else '':>17}" for p in pairs))
+    return "\n".join(lines)
+
+
+def text_differences(table: dict[str, dict[str, dict[str, Any]]], key: str = "f1") -> str:
+    """One line per group: the paired difference of score ``key`` with its interval."""
+    cells = {group: row[key] for group, row in table.items() if row[key]["diff"] is not None}
+    return "\n".join(
+        f"{group:<9} {key} {cell['diff']:+.3f} [{cell['interval'][0]:+.3f} {cell['interval'][1]:+.3f}]"
+        for group, cell in cells.items()
+    )
+
+
+@dataclass(kw_only=True)
+class SelectionArgs:
+    """Keys of the command."""
+
+    predictions: str = field(default="", metadata={"help": "predictions.jsonl (also as a bare word)"})
+    baseline: str = field(default="", metadata={"help": "another predictions.jsonl, for paired differences"})
+    tasks: str = field(default="", metadata={"help": "task file that fixes the denominators; else the rows themselves"})
+    seed: int = field(default=0, metadata={"help": "seed of the bootstrap"})
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the scores of a prediction file, and its paired differences to another one."""
+    prog = "python -m evaluation.selection"
+    config = load_config(argv, {"": SelectionArgs}, prog=prog, description=__doc__, positional="predictions")
+    args = config.top(SelectionArgs)
+    if not args.predictions:
+        raise ConfigError(f"no prediction file; use: {prog} PREDICTIONS.jsonl [--baseline OTHER.jsonl]")
+    if config.dry_run:
+        print(f"would score {args.predictions}" + (f" against {args.baseline}" if args.baseline else ""))
+        return 0
+    tasks = read_tasks(Path(args.tasks)) if args.tasks else None
+    scores = score_tasks(read_trajectories(Path(args.predictions)), tasks)
+    print(text_table(metrics_table(scores, seed=args.seed)))
+    if args.baseline:
+        other = score_tasks(read_trajectories(Path(args.baseline)), tasks)
+        print(f"\ndifference to {args.baseline}, paired by task, 95 % interval")
+        print(text_differences(paired_table(scores, other, seed=args.seed)))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,86 @@
+"""A made-up finished run, written through the real writers, for the tests of scores and report."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from autotools.rundir import write_jsonl
+from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
+from evaluation.selection import compare, score_tasks
+
+EVIL = '<script>alert("x")</script> & <img src=http://evil.example/x.png>'
+
+
+def tool(number: int) -> ToolId:
+    return ToolId(category="Travel", tool="hotel_desk", api=f"price_{number}")
+
+
+def rollout(rng: random.Random, number: int, skill: float) -> Trajectory:
+    """A request with one to three targets; each is found, then selected, with chance ``skill``."""
+    level = ("I1", "I2", "I3")[number % 3]
+    targets = tuple(tool(number * 10 + i) for i in range({"I1": 1, "I2": 2, "I3": 3}[level]))
+    events, found = [], []
+    for target in targets:
+        hits = [tool(9000 + rng.randrange(500)) for _ in range(4)]
+        if rng.random() < skill:
+            hits.insert(rng.randrange(5), target)
+            found.append(target)
+        query = EVIL if number == 0 else f"what a room costs tonight {number}"
+        events.append(Event(kind=EventKind.SEARCH, text=f"<tool_call>{query}</tool_call>", query=query,
+                            hits=tuple(hits[:5]), observation=f"1. {hits[0]}: {EVIL if number == 0 else 'a price'}"))  # fmt: skip
+    selection = [t if rng.random() < skill else events[0].hits[0] for t in found] or [tool(1)]
+    answered = rng.random() < 0.95
+    kind = EventKind.ANSWER if answered else EventKind.MALFORMED_CALL
+    events.append(Event(kind=kind, text="<tool_list>...</tool_list>"))
+    return Trajectory(
+        task_id=f"task-{number}", query=EVIL if number == 0 else f"Please find what room {number} costs, then book it.",
+        targets=targets, events=tuple(events), selection=tuple(dict.fromkeys(selection)) if answered else None,
+        unknown_names=(EVIL,) if number == 0 else (), level=level,
+        stop_reason=StopReason.ANSWERED if answered else StopReason.TURN_LIMIT,
+        meta={"domain": "unseen"} if number % 7 == 6 else {},
+    )  # fmt: skip
+
+
+def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
+    """World, SFT, RL and evaluation files of one made-up run."""
+    policies = {"bm25_oneshot": 0.4, "before": 0.6, "sft_longer": 0.65, "after": 0.85}
+    runs = {
+        name: score_tasks([rollout(random.Random(f"{name}{i}"), i, skill) for i in range(tasks)])
+        for name, skill in policies.items()
+    }
+    rows = []
+    for step in range(1, steps + 1):
+        for number in range(4):
+            trajectory = rollout(random.Random(f"rl{step}{number}"), 0 if step == 1 else step * 4 + number, 0.4 + step / 90)
+            credit = [{"advantage": 0.5 - i, "kept": i != 1, "z": {str(trajectory.targets[0]): 1.095}}
+                      for i in range(len(trajectory.events))]  # fmt: skip
+            rows.append({"step": step, "group": number, "rollout": 0, "trajectory": trajectory.model_dump(mode="json"),
+                         "rewards": {"f1": 0.5, EVIL: 1.0}, "credit": credit})  # fmt: skip
+    record = {"command": f"train.py --title {EVIL}", "commit": "0" * 40, "versions": {"torch": "2.13.0"}, "seed": 0,
+              "started": "2026-01-01T00:00:00Z"}  # fmt: skip
+    world = {"stage": "world", "inputs": {}, "seed": 0, "versions": {"python": "3.11.2"},
+             "counts": {"tools": 108, "tasks": {"train": 2400, "dev": 300, "test": 400}, "programs_verified": 3100},
+             "searching_needed": {"bm25_f1": {"I2": 0.31, "I3": 0.22}, "median_searches": 2}}  # fmt: skip
+    rng = random.Random(0)
+    sft = [{"step": 10 * i, "loss": 3 / i + rng.random() / 5} for i in range(1, 46)]
+    rl = [{"step": i, "reward": 0.3 + i / 150 + rng.random() / 8, "reward_f1": 0.3 + i / 160, "srecall": 0.6 + i / 200,
+           "searches": 1.5 + rng.random() / 9, "answered": "nan" if i == 3 else 0.97} for i in range(1, steps + 1)]  # fmt: skip
+    for folder in ("world", "sft", "rl", "eval"):
+        (out / folder).mkdir(parents=True)
+    (out / "world" / "manifest.json").write_text(json.dumps(world))
+    for folder in ("sft", "rl", "eval"):
+        (out / folder / "run.json").write_text(json.dumps(record))
+    (out / "eval" / "metrics.json").write_text(json.dumps({"seed": 0, **compare(runs, seed=0)}))
+    (out / "summary.json").write_text(json.dumps({"wall_s": {"world": 9.3, "sft": 64.2, "rl": 45.0, "eval": 12.1}}))
+    write_jsonl(out / "world" / "functions.jsonl", [{"name": "a", "verified": True}, {"name": "b", "verified": False}])
+    write_jsonl(out / "sft" / "metrics.jsonl", sft)
+    write_jsonl(out / "rl" / "metrics.jsonl", rl)
+    write_jsonl(out / "rl" / "trajectories.jsonl", rows)
+    return out
+
+
+@pytest.fixture(scope="session")
+def made_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "made")
