@@ -16,7 +16,7 @@ _EVERYWHERE = {"", "all", "none", "null"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedTurn:
-    """``kind`` SEARCH has a query; ANSWER has a tool list in ``text``; the fault kinds carry ``problem`` for the policy."""
+    """SEARCH has a query; ANSWER has a tool list in ``text``; the fault kinds carry ``problem`` for the policy."""
 
     kind: EventKind
     text: str

@@ -1,0 +1,144 @@
+"""The RL run itself: prompts + corpus + start model -> ToolSearchTrainer -> final model."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotools.config import Config
+from autotools.errors import ConfigError, DataError
+from autotools.rundir import RunDir, open_run, read_jsonl, write_manifest
+from autotools.schema import ToolId
+from autotools.search.answer import NameIndex
+from autotools.search.episode import SearchBatch
+from retriever.corpus import load_tools
+from retriever.engine import open_engine
+from rl.algorithms import get_algorithm
+from rl.environment import environment_factory, prompt_rows
+from rl.recorder import TrajectoryRecorder
+from rl.train import RLArgs
+from training import runtime
+from training.model_loading import load_checkpoint
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
+
+
+def trainer_config(config: Config) -> "GRPOConfig":
+    """``trl.GRPOConfig`` with our defaults where the user set none; token budgets come from section ``search``.
+
+    Raises ConfigError if ``max_completion_length`` is set and contradicts ``search.total_tokens``.
+    """
+    from trl import GRPOConfig
+
+    args, search = config.top(RLArgs), config.section("search")
+    given = config.explicit.get("max_completion_length", search.total_tokens)
+    if given != search.total_tokens:
+        raise ConfigError(
+            f"max_completion_length {given} contradicts search.total_tokens {search.total_tokens}; set only the latter"
+        )
+    per_turn = "max_tokens" if config.explicit.get("use_vllm") else "max_new_tokens"
+    defaults = (
+        runtime.cpu_defaults()
+        | get_algorithm(args.algorithm).settings
+        | {
+            "max_completion_length": search.total_tokens,
+            "max_tool_calling_iterations": search.max_turns - 1,
+            "generation_kwargs": {per_turn: search.turn_tokens},
+            "logging_steps": 1,
+            "remove_unused_columns": False,
+        }
+    )
+    return config.top(GRPOConfig, **defaults)
+
+
+def read_prompts(data: str | Path, names: NameIndex, split: str = "train") -> tuple[list[dict[str, Any]], int]:
+    """Rows of ``data/rl/<split>.jsonl`` whose targets are all in the corpus, and how many rows were left out.
+
+    Raises DataError if the file is missing or no row is left.
+    """
+    path = Path(data) / "rl" / f"{split}.jsonl"
+    if not path.exists():
+        raise DataError(f"no RL prompts at {path}; make them with: python -m data_synthesis.build --out {data}")
+    rows = read_jsonl(path)
+    kept = [row for row in rows if row["targets"] and all(names.find(t) for t in row["targets"])]
+    if not kept:
+        raise DataError(f"none of the {len(rows)} prompts in {path} has all its targets in the corpus")
+    return kept, len(rows) - len(kept)
+
+
+def plan(config: Config) -> str:
+    """What would be trained, as text for --dry_run."""
+    args, trl_args = config.top(RLArgs), trainer_config(config)
+    names = NameIndex(spec.id for spec in load_tools(args.tools))
+    rows, dropped = read_prompts(args.data, names)
+    per_step = trl_args.generation_batch_size // trl_args.num_generations
+    return (
+        f"RL ({args.algorithm}) of {args.model}: {len(rows)} prompts ({dropped} with targets outside the corpus left "
+        f"out), {len(names)} tools, {per_step} prompts x {trl_args.num_generations} rollouts per generation, "
+        f"max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, beta {trl_args.beta}; "
+        f"would write {args.output_dir}"
+    )
+
+
+def _search_batch(tools: str, encoder: str) -> SearchBatch:
+    engine = open_engine(tools, encoder)
+    return lambda queries, categories, k: engine.search_batch(queries, categories, k)
+
+
+def _trainer(config: Config, trl_args: Any, rows: list[dict[str, Any]], names: NameIndex, run: RunDir) -> Any:
+    from datasets import Dataset
+
+    from rl.trainer import ToolSearchTrainer
+
+    args, search = config.top(RLArgs), config.section("search")
+    model, tokenizer = load_checkpoint(args.model)
+    search_batch = _search_batch(args.tools, args.encoder)
+    recorder = TrajectoryRecorder(
+        run.path / "trajectories.jsonl", every=args.record_every, groups_per_step=args.record_groups
+    )
+    return ToolSearchTrainer(
+        model=model,
+        args=trl_args,
+        train_dataset=Dataset.from_list(prompt_rows(rows, names, search)),
+        processing_class=tokenizer,
+        peft_config=config.section("lora").peft_config(),
+        environment_factory=environment_factory(search_batch, names, search),
+        search_batch=search_batch,
+        credit=get_algorithm(args.algorithm).credit,
+        credit_options=config.section("credit"),
+        mask_kl=args.mask_kl,
+        reward_options=config.section("reward"),
+        recorder=recorder,
+        callbacks=[runtime.metrics_callback(run)],
+    )
+
+
+def train(config: Config) -> None:
+    """Train, then write the final model, tokenizer and manifest to ``output_dir``."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    args = config.top(RLArgs)
+    trl_args = trainer_config(config)
+    runtime.start_distributed_cpu()
+    names = NameIndex(_ids(args.tools))
+    rows, dropped = read_prompts(args.data, names)
+    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
+    if dropped and run.main:
+        print(f"warning: {dropped} of {dropped + len(rows)} prompts have targets outside the corpus and are left out")
+    trainer = _trainer(config, trl_args, rows, names, run)
+    trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
+    trainer.save_model(args.output_dir)
+    if run.main:
+        trainer.processing_class.save_pretrained(args.output_dir)
+        write_manifest(
+            run.path,
+            stage="rl",
+            inputs=[Path(args.data) / "manifest.json"],
+            counts={"prompts": len(rows), "dropped_prompts": dropped, "steps": trainer.state.global_step},
+            seed=trl_args.seed,
+        )
+        print(f"RL: {trainer.state.global_step} steps on {len(rows)} prompts; model in {args.output_dir}")
+    runtime.stop_distributed()
+
+
+def _ids(tools: str) -> list[ToolId]:
+    return [spec.id for spec in load_tools(tools)]

@@ -1,0 +1,55 @@
+"""RL of a tool searcher: ``deepspeed rl/train.py --config configs/rl/quickstart.yaml`` (or accelerate launch, python).
+
+Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, lora.
+"""
+
+import sys
+from dataclasses import dataclass, field
+
+from autotools.config import load_config, run_main
+from autotools.search.episode import SearchSettings
+from rl.credit import CreditOptions
+from rl.rewards import RewardOptions
+from training.model_loading import LoraArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLArgs:
+    """Keys of ours beside those of ``trl.GRPOConfig``."""
+
+    data: str = field(metadata={"help": "folder made by data_synthesis.build (rl/train.jsonl)"})
+    tools: str = field(metadata={"help": "tool corpus (tools.jsonl) or tool world folder"})
+    model: str = field(metadata={"help": "start checkpoint: folder or hub name"})
+    output_dir: str = field(metadata={"help": "run folder: checkpoints, metrics.jsonl, trajectories.jsonl, model"})
+    algorithm: str = field(default="toolsearcher", metadata={"help": "row of rl/algorithms.py"})
+    encoder: str = field(default="bm25", metadata={"help": "search engine"})
+    mask_kl: bool = field(default=False, metadata={"help": "removed events leave the KL term, too (reference code)"})
+    record_every: int = field(default=5, metadata={"help": "steps between recorded trajectories; 0: none"})
+    record_groups: int = field(default=2, metadata={"help": "groups recorded at such a step"})
+    resume: bool = field(default=False, metadata={"help": "continue in output_dir from its newest checkpoint"})
+    overwrite: bool = field(default=False, metadata={"help": "delete output_dir's earlier run first"})
+
+
+SECTIONS = {
+    "": (RLArgs, "trl:GRPOConfig"),
+    "search": SearchSettings,
+    "credit": CreditOptions,
+    "reward": RewardOptions,
+    "lora": LoraArgs,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code. Raises AutoToolsError subclasses for bad use."""
+    config = load_config(argv, SECTIONS, prog="rl/train.py", description=__doc__ or "")
+    from rl.run import plan, train
+
+    if config.dry_run:
+        print(plan(config))
+        return 0
+    train(config)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(lambda: main(sys.argv[1:]))

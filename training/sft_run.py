@@ -1,0 +1,111 @@
+"""The SFT run itself: data -> TRL SFTTrainer -> final model. Thin: TRL owns optimisation, checkpoints and logging."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotools.chat import ChatRenderer
+from autotools.config import Config
+from autotools.rundir import RunDir, open_run, write_manifest
+from training import runtime
+from training.model_loading import load_checkpoint
+from training.sft import SFTArgs
+from training.sft_data import encode_records, mix_tasks, read_records
+from training.tiny import build_model, build_tokenizer, tool_id_pieces
+
+if TYPE_CHECKING:
+    from trl import SFTConfig
+
+
+def trainer_config(config: Config) -> "SFTConfig":
+    """``trl.SFTConfig`` with our defaults where the user set none (CPU: no bf16, no gradient checkpointing)."""
+    from trl import SFTConfig
+
+    args = config.top(SFTArgs)
+    defaults = runtime.cpu_defaults() | {"packing": False, "logging_steps": 10, "save_total_limit": 2}
+    if args.keep_best and "eval_steps" in config.explicit:
+        every = config.explicit["eval_steps"]
+        defaults |= {"eval_strategy": "steps", "save_strategy": "steps", "save_steps": every}
+        defaults |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+    return config.top(SFTConfig, **defaults)
+
+
+def plan(config: Config) -> str:
+    """What would be trained, as text for --dry_run."""
+    args, trl_args = config.top(SFTArgs), trainer_config(config)
+    rows = read_records(args.data, "train", args.mixture)
+    batch = trl_args.per_device_train_batch_size * trl_args.gradient_accumulation_steps
+    return (
+        f"SFT of {args.model} on {len(rows)} records of {args.data} (mixture {json.dumps(args.mixture)}), "
+        f"{batch} conversations per step and device, max_steps {trl_args.max_steps}, "
+        f"epochs {trl_args.num_train_epochs}, learning rate {trl_args.learning_rate}; would write {args.output_dir}"
+    )
+
+
+def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) -> tuple[Any, Any]:
+    args = config.top(SFTArgs)
+    if args.model != "tiny":
+        return load_checkpoint(args.model)
+    manifest = json.loads((Path(args.data) / "manifest.json").read_text(encoding="utf-8"))
+    texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
+    tokenizer = build_tokenizer(texts, tool_id_pieces(manifest["tool_ids"]), config.section("tiny"))
+    return build_model(tokenizer, config.section("tiny"), seed), tokenizer
+
+
+def train(config: Config) -> None:
+    """Train, then write the final model, tokenizer and manifest to ``output_dir``."""
+    args = config.top(SFTArgs)
+    trl_args = trainer_config(config)
+    runtime.start_distributed_cpu()
+    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
+    rows = read_records(args.data, "train", args.mixture)
+    if args.max_records:
+        rows = _first_per_task(rows, args.max_records)
+    model, tokenizer = _model_and_tokenizer(config, rows, trl_args.seed)
+    renderer = ChatRenderer(tokenizer)
+    limit = trl_args.max_length or 1_000_000
+    encoded, counts = encode_records(rows, renderer, limit)
+    dev, dev_counts = encode_records(read_records(args.data, "dev", args.mixture), renderer, limit)
+    trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
+    trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
+    trainer.save_model(args.output_dir)
+    if run.main:
+        tokenizer.save_pretrained(args.output_dir)
+        best = {"best_step": trainer.state.best_global_step, "best_eval_loss": trainer.state.best_metric}
+        write_manifest(
+            run.path,
+            stage="sft",
+            inputs=[Path(args.data) / "manifest.json"],
+            counts={"train": dict(counts), "dev": dict(dev_counts), "steps": trainer.state.global_step},
+            seed=trl_args.seed,
+            extra=best,
+        )
+        print(f"SFT: {trainer.state.global_step} steps, {counts['kept']} records, {best}; model in {args.output_dir}")
+    runtime.stop_distributed()
+
+
+def _first_per_task(rows: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    seen: dict[str, int] = {}
+    out = []
+    for row in rows:
+        seen[row["task"]] = seen.get(row["task"], 0) + 1
+        if seen[row["task"]] <= limit:
+            out.append(row)
+    return out
+
+
+def _trainer(
+    config: Config, trl_args: Any, model: Any, tokenizer: Any, train_rows: list, dev_rows: list, run: RunDir
+) -> Any:
+    from trl import SFTTrainer
+
+    mixture = config.top(SFTArgs).mixture
+    return SFTTrainer(
+        model=model,
+        args=trl_args,
+        train_dataset=mix_tasks(train_rows, mixture, trl_args.seed),
+        eval_dataset=mix_tasks(dev_rows, mixture, trl_args.seed),
+        processing_class=tokenizer,
+        peft_config=config.section("lora").peft_config(),
+        callbacks=[runtime.metrics_callback(run)],
+    )
