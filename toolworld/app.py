@@ -57,7 +57,10 @@ class WorldApp:
     def __init__(self, domains: Sequence[Domain], pristine: bytes, log_path: Path | None = None) -> None:
         self.table = RouteTable(domains)
         self.sessions = Sessions(pristine)
-        self._log = open(log_path, "a", encoding="utf-8", buffering=1) if log_path else None
+        self._log = None
+        if log_path:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = open(log_path, "a", encoding="utf-8", buffering=1)  # one write per line: readable at any time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request (uvicorn is started without lifespan and websockets)."""
