@@ -23,9 +23,7 @@ class _Refused(Exception):
         self.reply: Reply = (status, {"error": {"code": code, "message": message}})
 
 
-def execute(
-    state: State, domain: Domain, resource: Resource, operation: Operation, arguments: dict[str, Any]
-) -> Reply:
+def execute(state: State, domain: Domain, resource: Resource, operation: Operation, arguments: dict[str, Any]) -> Reply:
     """Answer one call: (HTTP status, JSON body). Only ``state.changes`` may be changed, and only by non-GET kinds.
 
     Errors are replies, not exceptions: 404 for an unknown id, 422 for a missing argument or a value out of range;
@@ -119,7 +117,7 @@ def _order(state: State, resource: Resource, operation: Operation, arguments: di
     counts = [*counts[:-1], count] if edit else [*counts, count]
     state.changes[key] = tuple(counts)
     body = {"order_id": f"{record['id']}/{len(counts)}", operation.settings["id"]: record["id"], "count": count}
-    return (200 if edit else 201), body | {"total": count * record["price"]}
+    return 200, body | {"total": count * record["price"]}
 
 
 def _alert(state: State, resource: Resource, operation: Operation, arguments: dict[str, Any]) -> Reply:
