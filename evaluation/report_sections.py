@@ -61,8 +61,8 @@ def statement(world: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]) -
     return [
         "It can show that the whole path works on something that can be checked: an invented world"
         f"{f' of {size} tools' if size else ''} whose answers are known, a small model trained from nothing, and "
-        f"{tested} built from sentence templates and tool combinations that training never saw. A gain here is a gain in "
-        "searching and selecting under these conditions.",
+        f"{tested} built from sentence templates and tool combinations that training never saw. A gain here is a gain "
+        "in searching and selecting under these conditions.",
         "It cannot show that one training method beats another in general, nor that the gain carries over to large "
         "models or to real tools; words and single tools are shared between training and test. The intervals cover the "
         "sampling of test requests in this one run. They do not cover the spread between training seeds, which may "

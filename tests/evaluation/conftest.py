@@ -28,8 +28,8 @@ def rollout(rng: random.Random, number: int, skill: float) -> Trajectory:
             hits.insert(rng.randrange(5), target)
             found.append(target)
         query = EVIL if number == 0 else f"what a room costs tonight {number}"
-        events.append(Event(kind=EventKind.SEARCH, text=f"<tool_call>{query}</tool_call>", query=query,
-                            hits=tuple(hits[:5]), observation=f"1. {hits[0]}: {EVIL if number == 0 else 'a price'}"))  # fmt: skip
+        shown = f"1. {hits[0]}: {EVIL if number == 0 else 'a price'}"
+        events.append(Event(kind=EventKind.SEARCH, text=query, query=query, hits=tuple(hits[:5]), observation=shown))
     selection = [t if rng.random() < skill else events[0].hits[0] for t in found] or [tool(1)]
     answered = rng.random() < 0.95
     kind = EventKind.ANSWER if answered else EventKind.MALFORMED_CALL
@@ -53,7 +53,8 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
     rows = []
     for step in range(1, steps + 1):
         for number in range(4):
-            trajectory = rollout(random.Random(f"rl{step}{number}"), 0 if step == 1 else step * 4 + number, 0.4 + step / 90)
+            task = 0 if step == 1 else step * 4 + number
+            trajectory = rollout(random.Random(f"rl{step}{number}"), task, 0.4 + step / 90)
             credit = [{"advantage": 0.5 - i, "kept": i != 1, "z": {str(trajectory.targets[0]): 1.095}}
                       for i in range(len(trajectory.events))]  # fmt: skip
             rows.append({"step": step, "group": number, "rollout": 0, "trajectory": trajectory.model_dump(mode="json"),
@@ -65,8 +66,17 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
              "searching_needed": {"bm25_f1": {"I2": 0.31, "I3": 0.22}, "median_searches": 2}}  # fmt: skip
     rng = random.Random(0)
     sft = [{"step": 10 * i, "loss": 3 / i + rng.random() / 5} for i in range(1, 46)]
-    rl = [{"step": i, "reward": 0.3 + i / 150 + rng.random() / 8, "reward_f1": 0.3 + i / 160, "srecall": 0.6 + i / 200,
-           "searches": 1.5 + rng.random() / 9, "answered": "nan" if i == 3 else 0.97} for i in range(1, steps + 1)]  # fmt: skip
+    rl = [
+        {
+            "step": i,
+            "reward": 0.3 + i / 150 + rng.random() / 8,
+            "reward_f1": 0.3 + i / 160,
+            "srecall": 0.6 + i / 200,
+            "searches": 1.5 + rng.random() / 9,
+            "answered": "nan" if i == 3 else 0.97,
+        }
+        for i in range(1, steps + 1)
+    ]
     for folder in ("world", "sft", "rl", "eval"):
         (out / folder).mkdir(parents=True)
     (out / "world" / "manifest.json").write_text(json.dumps(world))
