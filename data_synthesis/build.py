@@ -56,11 +56,11 @@ def build(config: Config, world: Path, out: Path) -> dict[str, Any]:
     args, ledger = config.top(BuildArgs), Ledger()
     inputs = read_inputs(world, ledger)
     engine = BM25Engine(inputs.specs)
-    maker = CandidateMaker(inputs.specs, engine.search_batch)
+    callable_specs = [spec for spec in inputs.specs if spec.id in inputs.functions]
     sft: Records = {"train": [], "dev": []}
     withheld = _understanding(inputs, args, sft, ledger)
-    _relevance(inputs, args, maker, sft, ledger)
-    _function(inputs, args, maker, sft, ledger)
+    _relevance(inputs, args, CandidateMaker(inputs.specs, engine.search_batch), sft, ledger)
+    _function(inputs, args, CandidateMaker(callable_specs, engine.search_batch), sft, ledger)
     expert = _search(inputs, config, engine.search_batch, sft, ledger)
     for split, rows in sft.items():
         random.Random(f"{args.seed}/order/{split}").shuffle(rows)

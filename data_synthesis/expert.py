@@ -39,39 +39,48 @@ class Expert:
 
     def query(self, task: Task, target: ToolId, rng: random.Random) -> str:
         """The words it searches ``target`` with; hints come from ``task.meta``, else from request and document."""
-        spec = self._specs[target]
-        good = task.meta.get("good_query", {}).get(str(target)) or short_text(spec)
         draw = rng.random()
         if draw < self.settings.own_words:
-            return content_words(task.meta.get("clauses", {}).get(str(target), task.query)) or good
+            clause = task.meta.get("clauses", {}).get(str(target), task.query)
+            return content_words(clause) or self.good_query(task, target)
         if draw < self.settings.own_words + self.settings.object_only:
-            return task.meta.get("objects", {}).get(str(target)) or spec.tool_name
-        return good
+            return task.meta.get("objects", {}).get(str(target)) or self._specs[target].tool_name
+        return self.good_query(task, target)
+
+    def good_query(self, task: Task, target: ToolId) -> str:
+        """A query in the documents' own words."""
+        return task.meta.get("good_query", {}).get(str(target)) or short_text(self._specs[target])
 
     def play(self, task: Task, rng: random.Random) -> Episode:
-        """A finished episode. Per target: query, search, pick, perhaps stop; then the answer.
-
-        A query that was asked before is not asked again: its hits are still known.
-        """
+        """A finished episode. Per target: query, search, pick, perhaps stop; then the answer."""
         episode = Episode(
             task.query, self._names, self.search, task_id=task.id, targets=task.targets, level=task.level,
             meta={"template": task.template},
         )  # fmt: skip
-        known: dict[str, Sequence[ToolId]] = {}
+        known: dict[str, tuple[ToolId, ...]] = {}
         picks: dict[ToolId, None] = {}
         for target in task.targets:
-            query = self.query(task, target, rng)
-            if query not in known:
-                if len(known) >= self.search.max_turns - 1:  # the last turn is the answer's
-                    break
-                episode.play(call_text(query), self._search_batch)
-                known[query] = episode.events[-1].hits
-            if known[query]:
-                picks[self._pick(target, known[query], rng)] = None
+            hits = self._ask(episode, known, self.query(task, target, rng))
+            if not hits and rng.random() < self.settings.retry:
+                hits = self._ask(episode, known, self.good_query(task, target))
+            if hits:
+                picks[self._pick(target, hits, rng)] = None
             if rng.random() >= self.settings.go_on:
                 break
         episode.play(answer_text([str(pick) for pick in picks]), self._search_batch)
         return episode
+
+    def _ask(self, episode: Episode, known: dict[str, tuple[ToolId, ...]], query: str) -> tuple[ToolId, ...]:
+        """Hits of ``query``. One that was asked before is not asked again: its hits are still to be seen.
+
+        Nothing, if only the turn of the answer is left.
+        """
+        if query not in known:
+            if len(episode.events) >= self.search.max_turns - 1:
+                return ()
+            episode.play(call_text(query), self._search_batch)
+            known[query] = episode.events[-1].hits
+        return known[query]
 
     def _pick(self, target: ToolId, hits: Sequence[ToolId], rng: random.Random) -> ToolId:
         if target in hits and rng.random() < self.settings.right_pick:

@@ -81,6 +81,9 @@ def program_problem(task: Task, names: Mapping[ToolId, str], parameters: Mapping
     """
     if not task.program:
         return "no program", task.id
+    unverified = [str(target) for target in task.targets if target not in names]
+    if unverified:
+        return "target without verified function", f"{task.id}: {', '.join(unverified)}"
     try:
         tree = ast.parse(task.program)
     except SyntaxError as error:
@@ -100,7 +103,9 @@ def _call_problem(
 ) -> Problem | None:
     name = call.func.id
     annotated = [
-        {python_name(key): value for key, value in known.arguments.items()}  # documents name arguments, code spells them
+        {
+            python_name(key): value for key, value in known.arguments.items()
+        }  # documents name arguments, code spells them
         for known in task.calls
         if names.get(known.tool) == name
     ]

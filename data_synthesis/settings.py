@@ -35,9 +35,10 @@ class ExpertSettings:
     object_only: float = field(default=0.15, metadata={"help": "query = the tool's noun alone"})
     right_pick: float = field(default=0.65, metadata={"help": "picks the target if it was shown, else any hit"})
     go_on: float = field(default=0.75, metadata={"help": "goes on to the next target"})
+    retry: float = field(default=0.0, metadata={"help": "asks a good query after a search that showed nothing"})
 
     def __post_init__(self) -> None:
-        for name in ("own_words", "object_only", "right_pick", "go_on"):
+        for name in ("own_words", "object_only", "right_pick", "go_on", "retry"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"expert.{name} is {getattr(self, name)}; a probability lies between 0 and 1")
         if self.own_words + self.object_only > 1:

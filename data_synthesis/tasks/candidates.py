@@ -1,7 +1,7 @@
 """Candidate lists for relevance and function learning: targets hidden among hard and easy distractors."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from autotools.schema import ToolId, ToolSpec
 from autotools.search.episode import SearchBatch
@@ -9,30 +9,34 @@ from retriever.corpus import short_text
 
 
 class CandidateMaker:
-    """Draws candidates from ``specs``; the nearest neighbours of each target (near duplicates) come first in line."""
+    """Draws candidates among ``specs``; the nearest neighbours of each (its near duplicates) are the hard ones."""
 
     def __init__(self, specs: Sequence[ToolSpec], search_batch: SearchBatch, neighbours: int = 3) -> None:
-        self._ids = [spec.id for spec in specs]
+        self._ids = sorted(spec.id for spec in specs)  # a fixed order, so that equal draws pick equal tools
+        own = set(self._ids)
         texts = [short_text(spec) for spec in specs]
         found = search_batch(texts, [None] * len(texts), neighbours + 1)
         self._near: dict[ToolId, list[ToolId]] = {
-            spec.id: [hit.id for hit in hits if hit.id != spec.id][:neighbours]
+            spec.id: [hit.id for hit in hits if hit.id != spec.id and hit.id in own][:neighbours]
             for spec, hits in zip(specs, found, strict=True)
         }
 
-    def draw(
-        self, targets: Sequence[ToolId], size: int, rng: random.Random, allowed: Iterable[ToolId] | None = None
-    ) -> list[ToolId]:
-        """``size`` ids (more if there are more targets): all targets, half of the rest near duplicates, rest random.
+    def draw(self, targets: Sequence[ToolId], size: int, rng: random.Random) -> list[ToolId]:
+        """``size`` ids: all targets, half of the rest near duplicates, the rest random tools.
 
-        The order is a plain shuffle, so a position says nothing about relevance. ``allowed`` limits distractors.
+        More than ``size`` if there are more targets, fewer if there are fewer tools. The order is a plain shuffle,
+        so that a position says nothing about relevance.
         """
-        pool = set(self._ids if allowed is None else allowed) - set(targets)
-        room = max(size - len(targets), 0)
-        near = [i for i in dict.fromkeys(near for target in targets for near in self._near[target]) if i in pool]
+        size = min(max(size, len(targets)), len(self._ids))
+        near = [i for i in dict.fromkeys(near for target in targets for near in self._near[target])]
         rng.shuffle(near)
-        hard = near[: (room + 1) // 2]
-        rest = sorted(pool - set(hard))
-        chosen = [*targets, *hard, *rng.sample(rest, min(room - len(hard), len(rest)))]
-        rng.shuffle(chosen)
-        return chosen
+        chosen = dict.fromkeys(targets)
+        hard_end = len(chosen) + (size - len(chosen) + 1) // 2
+        for tool in near:
+            if len(chosen) < hard_end:
+                chosen[tool] = None
+        while len(chosen) < size:  # drawing again beats copying a corpus of 16k tools for every record
+            chosen[rng.choice(self._ids)] = None
+        order = list(chosen)
+        rng.shuffle(order)
+        return order

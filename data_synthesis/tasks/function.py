@@ -24,11 +24,11 @@ def signature(function: VerifiedFunction) -> str:
 def function_records(
     inputs: Inputs, tasks: Sequence[Task], maker: CandidateMaker, *, size: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """One record per task; candidates are verified functions only. ``tasks`` have passed ``program_problem``."""
+    """One record per task; ``maker`` holds verified functions only; ``tasks`` have passed ``program_problem``."""
     signatures = {tool: signature(function) for tool, function in inputs.functions.items()}
     for task in tasks:
         rng = random.Random(f"{seed}/function/{task.id}")
-        chosen = maker.draw(task.targets, size, rng, allowed=signatures)
+        chosen = maker.draw(task.targets, size, rng)
         user = "\n".join([task.query, "Functions:", *(signatures[tool] for tool in chosen)])
         messages = chat(SYSTEM_TEXT, user, code_block(task.program or ""))
         yield record(f"function/{task.id}", "function", task.suite, messages)
