@@ -235,7 +235,7 @@ class _Reader:
     def require(self) -> None:
         """Note every key that has neither a value nor a default."""
         for key, fields in self.keys.known.items():
-            if key not in self.values and all(field.default is MISSING for field in fields):
+            if key not in self.values and any(field.default is MISSING for field in fields):
                 what = fields[0].help or type_name(fields[0].annotation)
                 self.problems.append(f"missing key '{key}' ({what}); pass --{key} or set it in a --config file")
 

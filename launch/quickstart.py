@@ -1,0 +1,207 @@
+"""The whole pipeline on the embedded tool world, as a chain of ordinary commands: ``bash launch/quickstart.sh``.
+
+world -> data -> sft -> (rl | sft_longer, side by side) -> evaluate -> report. Each stage meets the next in files, so
+any of the commands that ``--dry_run`` prints can be run alone. Writes ``OUT/report.html`` and ``OUT/summary.json``.
+"""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotools.config import load_config, run_main
+from autotools.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stage_runner import Stage, StageRunner
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# One row per stage: name, command. Rows of one step run side by side. {words} are filled in by stage_table().
+PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("world", "{python} -m toolworld.build --out {out}/world --seed {seed}"),),
+    (("data", "{python} -m data_synthesis.build --config {data} --world {out}/world --out {out}/data --seed {seed}"),),
+    (
+        (
+            "sft",
+            "{accelerate} launch --config_file configs/accelerate/cpu.yaml training/sft.py --config {sft}"
+            " --data {out}/data --tools {out}/world --output_dir {out}/sft --seed {seed}",
+        ),
+    ),
+    (
+        (
+            "rl",
+            "{python} rl/train.py --config {rl} --data {out}/data --tools {out}/world --model {out}/sft"
+            " --output_dir {out}/rl --seed {seed}",
+        ),
+        (
+            "sft_longer",
+            "{accelerate} launch --config_file configs/accelerate/cpu.yaml training/sft.py --config {sft_longer}"
+            " --data {out}/data --model {out}/sft --output_dir {out}/sft_longer --seed {seed}",
+        ),
+    ),
+    (
+        (
+            "evaluate",
+            "{python} -m evaluation.run --suite toolworld --world {out}/world --out {out}/eval --policies"
+            " bm25_oneshot=bm25 before={out}/sft sft_longer={out}/sft_longer after={out}/rl",
+        ),
+    ),
+    (("report", "{python} -m evaluation.report --run {out}"),),
+)
+FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
+LAST = "report"
+LEVELS = ("overall", "I1", "I2", "I3")
+ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
+    "OMP_NUM_THREADS": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartArgs:
+    """Keys of the quickstart. Stage configs are files; ``more`` reaches any key of any stage from here."""
+
+    out: str = field(default="runs/quickstart", metadata={"help": "run folder; relative to where you are"})
+    seed: int = field(default=0, metadata={"help": "seed of every stage"})
+    resume: bool = field(default=False, metadata={"help": "keep finished stages of an interrupted run, do the rest"})
+    overwrite: bool = field(default=False, metadata={"help": "delete an earlier run in the same folder first"})
+    data: str = field(default="configs/data/toolworld.yaml", metadata={"help": "config of the stage data"})
+    sft: str = field(default="configs/sft/quickstart.yaml", metadata={"help": "config of the stage sft"})
+    sft_longer: str = field(default="configs/sft/quickstart_longer.yaml", metadata={"help": "config of sft_longer"})
+    rl: str = field(default="configs/rl/quickstart.yaml", metadata={"help": "config of the stage rl"})
+    more: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "further keys of a stage: --more rl.max_steps=5 sft.max_steps=20"}
+    )
+
+
+def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
+    """The steps with all commands filled in."""
+    from stage_runner import Stage
+
+    words = {
+        "python": sys.executable,
+        "accelerate": str(Path(sys.executable).with_name("accelerate")),
+        "out": _shown(out),
+        "seed": str(args.seed),
+        **{name: _config_file(getattr(args, name)) for name in ("data", "sft", "sft_longer", "rl")},
+    }
+    more: dict[str, list[str]] = {}
+    for key, value in args.more.items():
+        stage, _, name = key.partition(".")
+        more.setdefault(stage, []).extend([f"--{name}", value if isinstance(value, str) else json.dumps(value)])
+    steps = []
+    for rows in PIPELINE:
+        step = []
+        for name, command in rows:
+            folder = FOLDERS.get(name, name)
+            filled = [word.format(**words) for word in command.split()] + more.pop(name, [])
+            step.append(Stage(name, tuple(filled), out / folder if folder else None))
+        steps.append(step)
+    if more:
+        names = ", ".join(name for rows in PIPELINE for name, _ in rows)
+        raise ConfigError(f"key 'more' names the stage '{next(iter(more))}'; stages are {names}")
+    return steps
+
+
+def _shown(path: Path) -> str:
+    """Stages run in the checkout: a path below it is written relative to it."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def _config_file(name: str) -> str:
+    """A config file given relative to where the user is, or else to the checkout."""
+    here = Path.cwd() / name
+    return _shown(here.resolve()) if here.is_file() else name
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the pipeline; returns 0. Raises AutoToolsError for bad use or a failed stage."""
+    config = load_config(argv, {"": QuickstartArgs}, prog="bash launch/quickstart.sh", description=__doc__ or "")
+    args = config.top(QuickstartArgs)
+    chosen = "out" in config.explicit
+    out = (Path.cwd() / args.out if chosen else ROOT / args.out).resolve()
+    steps = stage_table(args, out)
+    if config.dry_run:
+        for stage in (stage for step in steps for stage in step):
+            print(stage.shown())
+        return 0
+
+    from stage_runner import StageRunner, interrupts_as_exceptions
+
+    from autotools.rundir import open_run
+
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    open_run(out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
+    runner = StageRunner(out / "logs", ROOT)
+    with interrupts_as_exceptions():
+        run_steps(runner, steps, out, args.seed, resume=args.resume)
+    closing(runner, out)
+    return 0
+
+
+def run_steps(runner: "StageRunner", steps: list[list["Stage"]], out: Path, seed: int, *, resume: bool) -> None:
+    """Run what is not done yet. A stage that runs again makes every later one run again."""
+    fresh = not resume
+    for step in steps:
+        todo = [stage for stage in step if fresh or not runner.is_done(stage)]
+        if step[0].name == LAST:  # the report shows the summary of the stages before it
+            write_summary(runner, out, seed)
+        for stage in todo:
+            if stage.makes and stage.makes.exists():  # half made by the interrupted run, inside our own run folder
+                shutil.rmtree(stage.makes)
+        runner.run_step(todo)
+        fresh = fresh or bool(todo)
+    write_summary(runner, out, seed)
+
+
+def write_summary(runner: "StageRunner", out: Path, seed: int) -> None:
+    """Write ``summary.json``: seconds per stage, metrics per policy and level, counts of the world and its functions.
+
+    Raises DataError if the folder of a stage is incomplete.
+    """
+    from autotools.rundir import read_jsonl, read_manifest, write_json
+    from evaluation.selection import summary_form
+
+    counts = read_manifest(out / "world")["counts"]
+    functions = read_jsonl(out / "world" / "functions.jsonl")
+    read_manifest(out / "eval")
+    metrics = json.loads((out / "eval" / "metrics.json").read_text(encoding="utf-8"))
+    summary = {
+        "wall_s": runner.wall_s,
+        "eval": {
+            name: summary_form({level: table[level] for level in LEVELS if level in table})
+            for name, table in metrics["policies"].items()
+        },
+        "world": {name: counts[name] for name in ("tools", "tasks", "programs_verified")},
+        "functions": {"total": len(functions), "verified": sum(1 for row in functions if row["verified"])},
+        "seed": seed,
+    }
+    write_json(out / "summary.json", summary)
+    write_json(out / "logs" / "memory.json", {"peak_bytes": runner.peak_bytes, "stages": runner.memory})
+
+
+def closing(runner: "StageRunner", out: Path) -> None:
+    """Print the table of policies, the time and memory used, and where the report is."""
+    from rich.table import Table
+
+    evaluated = json.loads((out / "summary.json").read_text(encoding="utf-8"))["eval"]
+    columns = ("f1", "recall", "precision", "match", "srecall", "n")
+    table = Table("policy", *columns, title="held-out test tasks")
+    for policy, levels in evaluated.items():
+        values = [levels["overall"].get(column) for column in columns]
+        table.add_row(policy, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in values))
+    runner.console.print(table)
+    used = f"{runner.elapsed_s():.0f} s in all, {runner.peak_bytes / 1e9:.2f} GB peak memory"
+    runner.console.print(used, highlight=False)
+    print(out / "report.html")
+
+
+if __name__ == "__main__":
+    run_main(lambda: main(sys.argv[1:]))
