@@ -47,8 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def build(out: Path, seed: int) -> dict[str, Any]:
+def build(out: Path, seed: int, sizes: dict[str, int] | None = None) -> dict[str, Any]:
     """Write all files of the world to ``out``; returns the summary that the manifest holds.
+
+    ``sizes`` are tasks per part (train, dev, test, unseen); None means the published ones.
 
     Raises ToolWorldError, before the manifest is written, if searching is not needed on I2 or I3.
     """
@@ -70,7 +72,7 @@ def build(out: Path, seed: int) -> dict[str, Any]:
     write_json(out / "openapi.json", document)
     for name, content in rapidapi_documents(world).items():
         write_json(out / "rapidapi" / name, content)
-    tasks = make_tasks(world, seed)
+    tasks = make_tasks(world, seed, sizes)
     functions = encapsulate(specs)
     keys = {domain.category: domain.api_key for domain in world.domains if domain.api_key}
     with (

@@ -82,7 +82,7 @@ def _list_pair(noun: str, prefix: str, base: str) -> tuple[Operation, ...]:
     item = {"id": "string", "name": "string", "kind": "string"}
     return (
         Operation(
-            api="list_all", kind="list", method="GET", path=base, description=f"list every {noun} of a kind",
+            api="list_all", kind="list", method="GET", path=base, description=f"list every {noun} by kind",
             parameters=(
                 ToolParameter(name="kind", description="only this kind", enum=KINDS, example="plus"),
                 ToolParameter(name="page", type="integer", description="page number", default=1, example=1),
@@ -113,9 +113,9 @@ def _order_pair(noun: str, prefix: str, base: str) -> tuple[Operation, ...]:
         ),
         Operation(
             api="order_edit", kind="order_edit", method="PATCH", path=f"{base}/{{{noun}_id}}/order", response=response,
-            description=f"edit the open order of {with_article(noun)}", settings=settings,
+            description=f"edit the old order for {with_article(noun)}", settings=settings,
             parameters=(_id(noun, "path", prefix), count),
-            wordings=("edit the open order of {o} to {count}", "change what I reserved at {o} to {count}",
+            wordings=("edit the old order for {o} to {count}", "change what I reserved at {o} to {count}",
                       "now I want {count} instead from {o}"),
         ),
     )  # fmt: skip
