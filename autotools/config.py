@@ -277,6 +277,13 @@ def load_config(
     return config
 
 
+def file_problems(path: str, sections: Sections) -> list[str]:
+    """What is wrong with one config file by itself (unknown keys, wrong types); missing keys may come from flags."""
+    reader = _Reader(_Keys(sections))
+    reader.file(path)
+    return reader.problems
+
+
 def help_text(sections: Sections, prog: str, description: str, positional: str | None) -> str:
     """The text of ``--help``: keys by section with type, default and the field's own help. Imports no lazy schema."""
     bare = f" [{positional.upper()}]" if positional else ""
