@@ -6,6 +6,7 @@ from typing import Any
 
 from autotools.schema import ToolCall
 from toolworld.answers import expected
+from toolworld.catalog import Resource
 from toolworld.records import SHOWN_RECORDS, Record
 from toolworld.wording import BARE_OBJECT, fill, object_phrase
 from toolworld.world import Ref, World
@@ -53,47 +54,41 @@ def all_chains(world: World) -> list[Chain]:
     return chains
 
 
-def pick_record(world: World, ref: Ref, rng: random.Random, shown: bool) -> Record:
+def pick_record(world: World, resource: Resource, rng: random.Random, shown: bool) -> Record:
     """A record that requests of this split may name: train and the others never share one."""
-    rows = world.records(ref.resource)
+    rows = world.records(resource)
     return rng.choice(rows[:SHOWN_RECORDS] if shown else rows[SHOWN_RECORDS:])
 
 
 def single_piece(world: World, ref: Ref, rng: random.Random, shown: bool) -> Piece:
-    """One tool; ids it needs are quoted in the request."""
-    filling, operation = fill(ref.operation, rng), ref.operation
-    word, arguments = rng.choice(ref.resource.synonyms), dict(filling.arguments)
-    wording, record, link = rng.choice(operation.wordings), None, {"l": ""}
-    plain = f"the {word}"
-    phrase = word
-    if operation.kind == "by_link":
-        hub = world.by_noun[operation.settings["link"]]
-        record = rng.choice(world.records(hub)[:SHOWN_RECORDS] if shown else world.records(hub)[SHOWN_RECORDS:])
-        hub_word = rng.choice(hub.synonyms)
-        link, plain = {"l": object_phrase(hub_word, record, rng, by_id=True)}, word
-        plain_link = {"l": f"the {hub_word}"}
-        arguments = {ref.key: record["id"]}
-    else:
-        plain_link = link
-        if operation.kind in BARE_OBJECT:
-            plain = word
-        else:
-            record = pick_record(world, ref, rng, shown)
-            phrase = object_phrase(word, record, rng, by_id=operation.kind != "find")
-            arguments |= {"name": record["name"]} if operation.kind == "find" else {ref.key: record["id"]}
+    """One tool; ids it needs are quoted in the request. ``shown``: whether train may show the named record."""
+    filling, kind = fill(ref.operation, rng), ref.operation.kind
+    word, wording = rng.choice(ref.resource.synonyms), rng.choice(ref.operation.wordings)
+    said = plain = {"o": word, "l": ""}
+    record, arguments = None, dict(filling.arguments)
+    if kind == "by_link":
+        hub = world.by_noun[ref.operation.settings["link"]]
+        hub_word, record = rng.choice(hub.synonyms), pick_record(world, hub, rng, shown)
+        said = {"o": word, "l": object_phrase(hub_word, record, rng, by_id=True)}
+        plain, arguments = {"o": word, "l": f"the {hub_word}"}, {ref.key: record["id"]}
+    elif kind not in BARE_OBJECT:
+        record = pick_record(world, ref.resource, rng, shown)
+        said = {"o": object_phrase(word, record, rng, by_id=kind != "find"), "l": ""}
+        plain = {"o": f"the {word}", "l": ""}
+        arguments = {"name": record["name"]} if kind == "find" else {ref.key: record["id"]} | arguments
     return Piece(
         refs=[ref],
         calls=[ToolCall(tool=ref.id, arguments=arguments)],
-        text=wording.format(o=phrase, **link, **filling.slots),
+        text=wording.format(**said, **filling.slots),
         answer=expected(world, ref, record, arguments),
         record=record,
-        clauses=[wording.format(o=plain, **plain_link, **filling.slots)],
+        clauses=[wording.format(**plain, **filling.slots)],
     )
 
 
 def chain_piece(world: World, chain: Chain, rng: random.Random, shown: bool) -> Piece:
     """Two tools: the request names a record, the second tool needs its id (or the id of a record it points to)."""
-    found = pick_record(world, chain.finder, rng, shown)
+    found = pick_record(world, chain.finder.resource, rng, shown)
     finder_word = rng.choice(chain.finder.resource.synonyms)
     named = object_phrase(finder_word, found, rng, by_id=False)
     filling, operation = fill(chain.user.operation, rng), chain.user.operation
