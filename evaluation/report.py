@@ -14,7 +14,7 @@ from autotools.config import load_config, run_main
 from autotools.errors import AutoToolsError, DataError
 from autotools.rundir import read_jsonl, write_text
 from evaluation.report_charts import curve, line_chart
-from evaluation.report_sections import comparison, forest, headline, statement, what_ran, world_blocks
+from evaluation.report_sections import comparison, count_blocks, forest, headline, statement, what_ran
 from evaluation.report_trajectories import choose, read_rows, view
 
 TEMPLATE = "report.html.j2"
@@ -31,6 +31,7 @@ SCORES = (
 )
 LEVEL_SCORES = (("f1", "F1"), ("srecall", "SRecall"), ("match", "Match"))
 PAIR_SCORES = (("f1", "F1"), ("match", "Match"), ("srecall", "SRecall"), ("searches", "Searches"))
+DATA_DETAILS = ("sft_sources", "read", "kept", "search", "index", "settings")  # stay in the manifest, off the page
 CURVES = (  # folder, title, note, {metrics key: name shown}, least range of the value axis
     ("sft", "SFT loss", "Cross-entropy per assistant token.", {"loss": "loss"}, (0.0, None)),
     ("rl", "Reward", "Mean over the rollouts of a step.", {"reward": "reward", "reward_f1": "F1 part"}, (0.0, 1.0)),
@@ -140,10 +141,12 @@ def seed_table(runs: Sequence[Path], problems: list[str]) -> dict[str, Any]:
 
 def gather(run: Path, title: str, seed_runs: Sequence[Path] = ()) -> dict[str, Any]:
     """Everything the template needs, as plain values."""
-    lists: dict[str, list[str]] = {name: [] for name in ("metrics", "curves", "rollouts", "seeds", "world", "quiet")}
+    lists: dict[str, list[str]] = {
+        name: [] for name in ("metrics", "curves", "rollouts", "seeds", "world", "data", "quiet")
+    }
     metrics = evaluation_metrics(run, lists["metrics"])
     world = read_json(run / "world" / "manifest.json", lists["world"])
-    functions = read_rows_of(run / "world" / "functions.jsonl", lists["quiet"])
+    data = read_json(run / "data" / "manifest.json", lists["data"])
     summary = read_json(run / "summary.json", lists["quiet"]) or {
         "wall_s": read_json(run / "wall.json", lists["quiet"])
     }
@@ -151,7 +154,7 @@ def gather(run: Path, title: str, seed_runs: Sequence[Path] = ()) -> dict[str, A
     table = comparison(metrics)
     stage_records = {
         folder: read_json(run / folder / name, lists["quiet"])
-        for folder in ("world", "data", "sft", "rl", "eval")
+        for folder in ("world", "data", "sft", "sft_longer", "rl", "eval")
         for name in ("run.json" if (run / folder / "run.json").is_file() else "manifest.json",)
     }
     what = what_ran({name: record for name, record in stage_records.items() if record})
@@ -162,8 +165,9 @@ def gather(run: Path, title: str, seed_runs: Sequence[Path] = ()) -> dict[str, A
         "forest": forest(table["policies"]),
         "statement": statement(world, table["policies"]),
         "what": what,
-        "stages": [*stages, ("all stages", sum(s for _, s in stages))] if stages else [],
-        "world": world_blocks(world, functions),
+        "stages": [*stages, ("sum of the stages", sum(s for _, s in stages))] if stages else [],
+        "world": count_blocks(world, "World"),
+        "data": count_blocks(data, "Training data", DATA_DETAILS),
         "charts": curves(run, lists["curves"]),
         "scores": SCORES,
         "level_scores": LEVEL_SCORES,
@@ -174,6 +178,7 @@ def gather(run: Path, title: str, seed_runs: Sequence[Path] = ()) -> dict[str, A
         "problems": {
             "metrics": " ".join(lists["metrics"]) or "The evaluation's metrics.json holds no policies.",
             "world": " ".join(lists["world"]) or "The world's manifest holds no counts.",
+            "data": " ".join(lists["data"]) or "The data manifest holds no counts.",
             "stages": "No wall times: summary.json (or wall.json) with wall_s is missing.",
             "curves": lists["curves"],
             "rollouts": lists["rollouts"],

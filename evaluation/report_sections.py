@@ -3,6 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MANIFEST_KEYS = {"stage", "inputs", "counts", "seed", "versions"}
+TALLY = {"total", "verified", "read", "kept", "rejected"}  # a mapping of these few stays one line each
+TITLES = {  # of blocks whose key says too little on a page; any other key is shown as it is
+    "search": "Is searching needed? One BM25 search with the raw request",
+    "by_level": "Tasks by split and level",
+    "sft": "Chat records by task",
+    "rl": "RL prompts by level",
+    "expert": "The noisy expert that wrote the demonstrations",
+}
 FAVOURITE_PAIRS = ("after-before", "after-sft_longer", "after-bm25_oneshot", "after-bm25")
 
 
@@ -83,11 +92,11 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as short text: numbers to three decimals, lists joined."""
+    """A value as short text: broken numbers to three decimals, lists joined."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, float):
-        return f"{value:.3f}".rstrip("0").rstrip(".") if value == value else "nan"
+        return f"{value:,.0f}" if value.is_integer() else f"{value:.3f}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
@@ -95,24 +104,34 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def world_blocks(world: Mapping[str, Any], functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Titled row lists from the world's manifest: its counts, then each mapping it adds."""
-    if not world:
-        return []
-    counts = flatten(world.get("counts", {}))
-    if functions:
-        counts["functions made from documents"] = len(functions)
-        counts["functions verified"] = sum(bool(row.get("verified")) for row in functions)
-    blocks = [{"title": "Counts", "rows": [(name, shown(value)) for name, value in counts.items()]}]
-    known = {"stage", "inputs", "counts", "seed", "versions"}
-    loose = [(k.replace("_", " "), shown(v)) for k, v in world.items() if k not in known and not isinstance(v, Mapping)]
-    if loose:
-        blocks.append({"title": "Measured by the build", "rows": loose})
-    for name, value in world.items():
-        if name not in known and isinstance(value, Mapping) and value:
-            rows = [(key, shown(item)) for key, item in flatten(value).items()]
-            blocks.append({"title": name.replace("_", " ").capitalize(), "rows": rows})
+def count_blocks(manifest: Mapping[str, Any], title: str, leave_out: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Tables of a stage manifest: its plain counts under ``title``, then one per mapping in its counts or beside them.
+
+    A block is ``{"title", "columns": names or None, "rows": [(name, [texts])]}``; a mapping of mappings with scalar
+    values becomes a table, the longer list of names going down. New keys of a stage thus appear without a change here.
+    """
+    parts = {**manifest.get("counts", {}), **{k: v for k, v in manifest.items() if k not in MANIFEST_KEYS}}
+    parts = {name: value for name, value in parts.items() if name not in leave_out}
+    plain = {name: value for name, value in parts.items() if not isinstance(value, Mapping)}
+    small = {name: value for name, value in parts.items() if isinstance(value, Mapping) and set(value) <= TALLY}
+    blocks = [_block(title, {**flatten(plain), **flatten(small)})]
+    for name, value in parts.items():
+        if isinstance(value, Mapping) and name not in small:
+            blocks.append(_block(TITLES.get(name, name.replace("_", " ").capitalize()), value))
     return [block for block in blocks if block["rows"]]
+
+
+def _block(title: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    inner = [value for value in content.values() if isinstance(value, Mapping)]
+    if inner and len(inner) == len(content) and not any(isinstance(v, Mapping) for one in inner for v in one.values()):
+        keys = list(dict.fromkeys(key for one in inner for key in one))
+        table = {name: {key: one.get(key) for key in keys} for name, one in content.items()}
+        if len(keys) > len(table):  # the longer list goes down: a page is narrow
+            table = {key: {name: one[key] for name, one in table.items()} for key in keys}
+        columns = [str(column).replace("_", " ") for column in next(iter(table.values()))]
+        rows = [(str(name).replace("_", " "), [shown(v) for v in one.values()]) for name, one in table.items()]
+        return {"title": title, "columns": columns, "rows": rows}
+    return {"title": title, "columns": None, "rows": [(name, [shown(v)]) for name, v in flatten(content).items()]}
 
 
 def what_ran(records: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -61,9 +61,9 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
                          "rewards": {"f1": 0.5, EVIL: 1.0}, "credit": credit})  # fmt: skip
     record = {"command": f"train.py --title {EVIL}", "commit": "0" * 40, "versions": {"torch": "2.13.0"}, "seed": 0,
               "started": "2026-01-01T00:00:00Z"}  # fmt: skip
-    world = {"stage": "world", "inputs": {}, "seed": 0, "versions": {"python": "3.11.2"},
-             "counts": {"tools": 108, "tasks": {"train": 2400, "dev": 300, "test": 400}, "programs_verified": 3100},
-             "searching_needed": {"bm25_f1": {"I2": 0.31, "I3": 0.22}, "median_searches": 2}}  # fmt: skip
+    search = {"I2": {"one_shot_f1": 0.31, "best_k": 3, "n": 9}, "I3": {"one_shot_f1": 0.22, "best_k": 2, "n": 8}}
+    counts = {"tools": 108, "tasks": 3100, "functions": {"total": 108, "verified": 107}, "search": search}
+    world = {"stage": "world", "inputs": {}, "seed": 0, "versions": {"python": "3.11.2"}, "counts": counts}
     rng = random.Random(0)
     sft = [{"step": 10 * i, "loss": 3 / i + rng.random() / 5} for i in range(1, 46)]
     rl = [

@@ -10,6 +10,7 @@ import pytest
 from autotools.errors import AutoToolsError, DataError
 from evaluation import report
 from evaluation.report_charts import curve, line_chart, moving_average, nice_ticks
+from evaluation.report_sections import count_blocks
 from evaluation.report_trajectories import choose, read_rows, view
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "path", "circle"}
@@ -83,9 +84,10 @@ def test_hostile_text_is_shown_as_text(made_run, tmp_path):
 
 def test_every_section_has_its_content(page):
     text = page.text
-    for piece in ("What ran", "rl command", "0" * 40, "torch 2.13.0", "64.2", "130.6", "108", "Searching needed",
-                  "SFT loss", "SRecall", "Searches per rollout", "Answered share", "after − before", "n = 26",
-                  "Unseen: a domain", "Six whole trajectories", "cannot show", "Several seeds"):  # fmt: skip
+    pieces = "What ran|rl command|torch 2.13.0|64.2|130.6|108|3,100|functions verified|Is searching needed?|one shot f1"
+    pieces += "|SFT loss|SRecall|Searches per rollout|Answered share|after − before|n = 26|Unseen: a domain"
+    pieces += "|Six whole trajectories|cannot show|Several seeds|" + "0" * 40
+    for piece in pieces.split("|"):
         assert piece in text, piece
     assert page.tags.count("article") == 6
     assert page.tags.count("figure") == 5
@@ -178,3 +180,18 @@ def test_axis_and_curve_arithmetic():
     chart = line_chart("t", "n", {"a": [(0, 0.0), (10, 1.0), (20, float("inf"))]}, 0.0, 1.0)
     assert chart["lines"][0]["smooth"] == "M40.0,190.0L348.0,12.0"  # bottom left to top right of the 360 x 214 drawing
     assert line_chart("t", "n", {"a": [(0, float("nan"))]}) is None
+
+
+def test_manifest_blocks():
+    counts = {"tools": 1234, "share": 0.25, "functions": {"total": 3, "verified": 2}, "by": {"a": {"x": 1, "y": 2.5}},
+              "deep": {"a": {"b": {"c": True}}}}  # fmt: skip
+    blocks = count_blocks(
+        {"stage": "s", "counts": counts, "extra": {"k": None}, "hidden": {"k": 1}}, "World", ["hidden"]
+    )
+    assert [(b["title"], b["columns"], b["rows"]) for b in blocks] == [
+        ("World", None, [("tools", ["1,234"]), ("share", ["0.250"]), ("functions total", ["3"]),
+                         ("functions verified", ["2"])]),
+        ("By", ["a"], [("x", ["1"]), ("y", ["2.500"])]),
+        ("Deep", None, [("a b c", ["yes"])]),
+        ("Extra", None, [("k", ["–"])]),
+    ]  # fmt: skip
