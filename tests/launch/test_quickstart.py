@@ -1,0 +1,281 @@
+"""The quickstart driver with a pipeline of small fake stages: refusals, order, resumption, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+
+from autotools import rundir
+from autotools.errors import AutoToolsError
+from autotools.rundir import write_json, write_jsonl, write_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = [sys.executable, str(ROOT / "launch" / "quickstart.py")]
+
+
+def run_driver(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DRIVER, *argv], cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+def test_dry_run_prints_the_commands_and_makes_nothing(tmp_path: Path) -> None:
+    done = run_driver("--dry-run", "--out", "run", "--seed", "7", "--more", "rl.max_steps=5", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+    assert [line.split()[:3] for line in lines] == [
+        ["python", "-m", "toolworld.build"],
+        ["python", "-m", "data_synthesis.build"],
+        ["accelerate", "launch", "--config_file"],
+        lines[3].split()[:3],  # the launcher of rl may change
+        ["accelerate", "launch", "--config_file"],
+        ["python", "-m", "evaluation.run"],
+        ["python", "-m", "evaluation.report"],
+    ]
+    assert "rl/train.py" in lines[3] and lines[3].endswith("--seed 7 --max_steps 5")
+    assert f"--out {tmp_path / 'run' / 'world'} --seed 7" in lines[0]
+    assert all(line.endswith("--seed 7") for line in (lines[1], lines[2], lines[4]))
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--sed", "1"], "error: command line: unknown key 'sed'; did you mean 'seed'?\n"),
+        (["--config", "none.yaml"], "error: none.yaml: cannot read this config file (No such file or directory)\n"),
+        (["--seed", "x"], "error: command line: key 'seed': 'x' is not int"),
+        (["--more", "rll.max_steps=5"], "error: key 'more' names the stage 'rll'; stages are world, data, sft, rl"),
+    ],
+)
+def test_bad_use_is_one_line(argv: list[str], line: str) -> None:
+    done = run_driver(*argv)
+    assert done.returncode == 2
+    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_used_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keep.txt").write_text("mine")
+    done = run_driver("--out", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: run folder {tmp_path} is in use; pass --resume")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["keep.txt"]
+
+
+# --- a pipeline of fakes ------------------------------------------------------------------------------------------
+
+FAKE = """
+import pathlib, sys
+name, out = sys.argv[1], pathlib.Path(sys.argv[2])
+with (out / 'order.txt').open('a') as file:
+    file.write(name + '\\n')
+(out / name).mkdir()
+print('hello from', name)
+if (out.parent / ('fail_' + name)).exists():
+    print('bad luck'); sys.exit(3)
+"""
+
+
+@pytest.fixture
+def fakes(quickstart: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The driver with a pipeline of scripts that note their name; evaluation and world results stand ready."""
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE)
+    rows = (("one",), ("two", "three"), ("report",))
+    pipeline = tuple(tuple((name, f"{{python}} {script} {name} {{out}}") for name in step) for step in rows)
+    monkeypatch.setattr(quickstart, "PIPELINE", pipeline)
+    return quickstart
+
+
+def prepare_results(out: Path) -> dict[str, float]:
+    scores = {"f1": 0.5, "recall": 0.6, "precision": 0.4, "match": 0.3, "srecall": 0.7, "n": 10}
+    write_jsonl(out / "world" / "functions.jsonl", [{"verified": True}, {"verified": False}, {"verified": True}])
+    counts = {"tools": 3, "tasks": 9, "programs_verified": 9, "more": 1}
+    write_manifest(out / "world", stage="toolworld", inputs=[], counts=counts, seed=4)
+    table = {level: {**scores, "answered": 1.0} for level in ("overall", "I1", "I2", "I3", "unseen")}
+    write_json(out / "eval" / "metrics.json", {"policies": {"before": table, "after": table}})
+    write_manifest(out / "eval", stage="eval", inputs=[], counts={}, seed=4)
+    return scores
+
+
+def run_fakes(quickstart: ModuleType, out: Path, *argv: str) -> int:
+    """Run the driver, putting the stages' results into the folder as soon as it is claimed."""
+    claim = rundir.open_run
+
+    def claim_and_fill(path: Path, *args: object, **kwargs: object) -> object:
+        run = claim(path, *args, **kwargs)
+        prepare_results(path)
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rundir, "open_run", claim_and_fill)
+        return quickstart.main(["--out", str(out), "--seed", "4", *argv])
+
+
+def order(out: Path) -> list[str]:
+    return (out / "order.txt").read_text().split()
+
+
+def test_summary_holds_exactly_the_agreed_keys(fakes: ModuleType, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "run"
+    assert run_fakes(fakes, out) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert list(summary) == ["wall_s", "eval", "world", "functions", "seed"]
+    assert set(summary["wall_s"]) == {"one", "two", "three", "report"}
+    assert all(0 < seconds < 30 for seconds in summary["wall_s"].values())
+    scores = {"f1": 0.5, "recall": 0.6, "precision": 0.4, "match": 0.3, "srecall": 0.7, "n": 10}
+    levels = {level: scores for level in ("overall", "I1", "I2", "I3")}
+    assert summary["eval"] == {"before": levels, "after": levels}
+    assert summary["world"] == {"tools": 3, "tasks": 9, "programs_verified": 9}
+    assert summary["functions"] == {"total": 3, "verified": 2}
+    assert summary["seed"] == 4
+    assert order(out)[0] == "one" and set(order(out)[1:3]) == {"two", "three"} and order(out)[3:] == ["report"]
+    assert (out / "logs" / "two.log").read_text().splitlines()[1] == "hello from two"
+    assert capsys.readouterr().out.strip() == str(out / "report.html")
+    assert json.loads((out / "run.json").read_text())["seed"] == 4
+    memory = json.loads((out / "logs" / "memory.json").read_text())
+    assert 1e6 < memory["peak_bytes"] < 1e9
+
+
+def test_failed_stage_stops_the_run_and_resume_goes_on_from_there(fakes: ModuleType, tmp_path: Path) -> None:
+    out, flaw = tmp_path / "run", tmp_path / "fail_three"
+    flaw.touch()
+    with pytest.raises(AutoToolsError, match=r"stage three failed \(exit code 3\); its output is in .*three\.log"):
+        run_fakes(fakes, out)
+    assert "report" not in order(out)
+    flaw.unlink()
+    with pytest.raises(AutoToolsError, match="is in use"):
+        fakes.main(["--out", str(out), "--seed", "4"])
+    with pytest.raises(AutoToolsError, match=r"config differs in \[seed\]"):
+        fakes.main(["--out", str(out), "--seed", "5", "--resume"])
+    before = order(out)
+    assert run_fakes(fakes, out, "--resume") == 0
+    again = order(out)[len(before) :]
+    assert "one" not in again and "three" in again and again[-1] == "report"
+    before = order(out)
+    assert run_fakes(fakes, out, "--resume") == 0
+    assert order(out) == before  # everything was done
+    assert set(json.loads((out / "summary.json").read_text())["wall_s"]) == {"one", "two", "three", "report"}
+
+
+# --- nothing is left behind ---------------------------------------------------------------------------------------
+
+NURSERY = """
+import subprocess, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from stage_runner import Stage, StageRunner, interrupts_as_exceptions
+from autotools.config import run_main
+token, work = sys.argv[2], Path(sys.argv[3])
+sleeper = [sys.executable, '-c', 'import time; time.sleep(600)', token]
+stubborn = [sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'
+            'time.sleep(600)', token]
+parent = 'import subprocess, sys, time; {}; time.sleep(600)'.format(
+    '; '.join(f'subprocess.Popen({c!r}, start_new_session={s})' for c, s in [(sleeper, False), (sleeper, True),
+                                                                            (stubborn, False)]))
+quick = [sys.executable, '-c', f'import subprocess; subprocess.Popen({sleeper!r})', token]
+def main():
+    with interrupts_as_exceptions():
+        runner = StageRunner(work / 'logs', work)
+        runner.run_step([Stage('quick', tuple(quick))])
+        runner.run_step([Stage('a', (sys.executable, '-c', parent, token)), Stage('b', tuple(sleeper))])
+run_main(main)
+"""
+
+
+def with_token(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if token in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition: Iterable[bool], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    for met in condition:
+        if met:
+            return
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("number", "ignored", "code"),
+    [(signal.SIGINT, False, 130), (signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],
+    ids=["ctrl-c", "term", "ctrl-c though started with SIGINT ignored"],
+)
+def test_interrupt_leaves_no_process(tmp_path: Path, number: int, ignored: bool, code: int) -> None:
+    token = f"nursery-{os.getpid()}-{time.monotonic_ns()}"
+    script = tmp_path / "nursery.py"
+    script.write_text(NURSERY)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
+    try:
+        driver = subprocess.Popen(
+            [sys.executable, str(script), str(ROOT / "launch"), token, str(tmp_path)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, handler)
+    try:
+        # driver + a, b and the three children of a; the forgotten child of "quick" is gone by then
+        wait_for((len(with_token(token)) >= 6 for _ in iter(int, 1)), 30, "the stages did not start")
+        time.sleep(1.0)  # the runner must have seen the child that left its group
+        driver.send_signal(number)
+        _, err = driver.communicate(timeout=30)
+        assert driver.returncode == code
+        assert "Traceback" not in err
+        wait_for((not with_token(token) for _ in iter(int, 1)), 5, f"left behind: {with_token(token)}")
+        assert not list((tmp_path / "logs").glob("[ab].done.json"))
+    finally:
+        for process in with_token(token):
+            process.kill()
+
+
+def test_a_failing_stage_ends_its_neighbour(quickstart: ModuleType, tmp_path: Path) -> None:
+    from stage_runner import Stage, StageError, StageRunner
+
+    token = f"neighbour-{os.getpid()}-{time.monotonic_ns()}"
+    stages = [
+        Stage("long", (sys.executable, "-c", "import time; time.sleep(600)", token)),
+        Stage("short", (sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(1)")),
+    ]
+    with pytest.raises(StageError, match="stage short failed"):
+        StageRunner(tmp_path / "logs", tmp_path).run_step(stages)
+    assert not with_token(token)
+
+
+def test_memory_is_that_of_the_whole_process_tree(quickstart: ModuleType, tmp_path: Path) -> None:
+    from stage_runner import Stage, StageRunner
+
+    child = "data = bytearray(120_000_000); import time; time.sleep(1.5)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    runner = StageRunner(tmp_path / "logs", tmp_path)
+    runner.run_step([Stage("big", (sys.executable, "-c", code))])
+    assert 120e6 < runner.memory["big"] < 220e6
+    assert runner.memory["big"] == runner.peak_bytes
+    assert 1.5 < runner.wall_s["big"] < 20
+
+
+def test_changed_config_file_makes_a_stage_run_again(quickstart: ModuleType, tmp_path: Path) -> None:
+    from stage_runner import Stage, StageRunner
+
+    (tmp_path / "a.yaml").write_text("x: 1\n")
+    stage = Stage("s", (sys.executable, "-c", "", "--config", "a.yaml"))
+    StageRunner(tmp_path / "logs", tmp_path).run_step([stage])
+    assert StageRunner(tmp_path / "logs", tmp_path).is_done(stage)
+    assert not StageRunner(tmp_path / "logs", tmp_path).is_done(Stage("s", (*stage.command, "--seed", "1")))
+    (tmp_path / "a.yaml").write_text("x: 2\n")
+    assert not StageRunner(tmp_path / "logs", tmp_path).is_done(stage)
