@@ -33,8 +33,10 @@ LEVEL_SCORES = (("f1", "F1"), ("srecall", "SRecall"), ("match", "Match"))
 PAIR_SCORES = (("f1", "F1"), ("match", "Match"), ("srecall", "SRecall"), ("searches", "Searches"))
 DATA_DETAILS = ("sft_sources", "read", "kept", "search", "index", "settings")  # stay in the manifest, off the page
 CURVES = (  # folder, title, note, {metrics key: name shown}, least range of the value axis
-    ("sft", "SFT loss", "Cross-entropy per assistant token.", {"loss": "loss"}, (0.0, None)),
-    ("rl", "Reward", "Mean over the rollouts of a step.", {"reward": "reward", "reward_f1": "F1 part"}, (0.0, 1.0)),
+    ("sft", "SFT loss", "Cross-entropy per assistant token.",
+     {"loss": "training", "eval_loss": "held-out"}, (0.0, None)),
+    ("rl", "Reward parts", "Mean over the rollouts of a step.",
+     {"reward": "reward", "reward_f1": "F1", "reward_match": "Match"}, (0.0, 1.0)),
     ("rl", "SRecall", "Share of targets that any search of a rollout has shown.", {"srecall": "SRecall"}, (0.0, 1.0)),
     ("rl", "Searches per rollout", "Sampled rollouts.", {"searches": "searches"}, (0.0, None)),
     ("rl", "Answered share", "Rollouts that end in an answer; below 0.8 warns of collapse.", {"answered": "answered"},
