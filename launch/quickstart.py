@@ -46,7 +46,7 @@ PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
     (
         (
             "evaluate",
-            "{python} -m evaluation.run --suite toolworld --world {out}/world --out {out}/eval --policies"
+            "{python} -m evaluation.run --config {evaluate} --world {out}/world --out {out}/eval --policies"
             " bm25_oneshot=bm25 before={out}/sft sft_longer={out}/sft_longer after={out}/rl",
         ),
     ),
@@ -54,6 +54,7 @@ PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
 )
 FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
 LAST = "report"
+STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
 LEVELS = ("overall", "I1", "I2", "I3")
 ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
     "OMP_NUM_THREADS": "1",
@@ -75,6 +76,7 @@ class QuickstartArgs:
     sft: str = field(default="configs/sft/quickstart.yaml", metadata={"help": "config of the stage sft"})
     sft_longer: str = field(default="configs/sft/quickstart_longer.yaml", metadata={"help": "config of sft_longer"})
     rl: str = field(default="configs/rl/quickstart.yaml", metadata={"help": "config of the stage rl"})
+    evaluate: str = field(default="configs/eval/toolworld.yaml", metadata={"help": "config of the stage evaluate"})
     more: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "further keys of a stage: --more rl.max_steps=5 sft.max_steps=20"}
     )
@@ -89,7 +91,7 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
         "accelerate": str(Path(sys.executable).with_name("accelerate")),
         "out": _shown(out),
         "seed": str(args.seed),
-        **{name: _config_file(getattr(args, name)) for name in ("data", "sft", "sft_longer", "rl")},
+        **{name: _config_file(getattr(args, name)) for name in STAGE_CONFIGS},
     }
     more: dict[str, list[str]] = {}
     for key, value in args.more.items():
