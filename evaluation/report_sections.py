@@ -43,7 +43,7 @@ def headline(table: Mapping[str, Any]) -> dict[str, str] | None:
     low, high = cell["interval"]
     clear = "the interval excludes zero" if low > 0 or high < 0 else "the interval includes zero: no clear difference"
     return {
-        "lead": f"“{later}” reaches F1 {f1[later]:.3f} where “{earlier}” has {f1[earlier]:.3f}:",
+        "lead": f"“{later}” has F1 {f1[later]:.3f}, “{earlier}” {f1[earlier]:.3f}: a difference of",
         "value": f"{cell['diff']:+.3f}",
         "tail": f" per request (95 % interval {low:+.3f} to {high:+.3f}; {clear}).",
     }
