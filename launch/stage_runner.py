@@ -154,6 +154,7 @@ class StageRunner:
         ):
             return False
         self.wall_s[stage.name], self.memory[stage.name] = mark["wall_s"], mark["peak_bytes"]
+        self.peak_bytes = max(self.peak_bytes, mark["peak_so_far"])
         return True
 
     def _identity(self, stage: Stage) -> dict[str, Any]:
@@ -212,7 +213,7 @@ class StageRunner:
             self.console.print("\n".join(tail), markup=False, highlight=False)
             raise StageError(f"stage {name} failed (exit code {one.process.returncode}); its output is in {one.log}")
         self.wall_s[name], self.memory[name] = wall_s, one.peak_bytes
-        mark = {**one.identity, "wall_s": wall_s, "peak_bytes": one.peak_bytes}
+        mark = {**one.identity, "wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
         write_json(self.done_mark(one.stage), mark)
         self.console.print(f"{name}: done in {wall_s:.1f} s, {one.peak_bytes / 1e9:.2f} GB peak", highlight=False)
 
