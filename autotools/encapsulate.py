@@ -195,13 +195,14 @@ def _docstring(spec: ToolSpec, named: list[tuple[str, ToolParameter]]) -> str:
         lines.append("    Args:")
     for name, p in named:
         need = "required" if _required(p) else "optional"
-        about = f"        {name} ({p.type}, {need}): {_plain(p.description)}".rstrip()
-        lines.append(about + (f" [one of: {', '.join(map(str, p.enum))}]" if p.enum else ""))
+        about = f"        {name} ({_plain(p.type)}, {need}): {_plain(p.description)}".rstrip()
+        lines.append(about + (f" [one of: {', '.join(_plain(str(v)) for v in p.enum)}]" if p.enum else ""))
     shape = json.dumps(spec.response, ensure_ascii=False) if spec.response is not None else "JSON value"
-    lines += ["    Returns:", f"        {shape}"]
+    lines += ["    Returns:", f"        {_plain(shape)}"]
     # Document text is foreign: it must not be able to end the string literal or escape out of it.
     return ("\n".join(lines) + "\n    ").replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
 def _plain(text: str) -> str:
+    """One line of printable characters (a null byte, for one, makes a source unreadable to Python)."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

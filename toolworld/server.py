@@ -164,7 +164,6 @@ class ServeArguments:
     port: int = field(default=8000, metadata={"help": "port on 127.0.0.1; 0 picks a free one"})
     seed: int = field(default=0, metadata={"help": "seed of the world's records"})
     log: str | None = field(default=None, metadata={"help": "request log (JSONL) to append to"})
-    dry_run: bool = field(default=False, metadata={"help": "build the world and the routes, but do not serve"})
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -178,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
 
     world = build_world(arguments.seed)
     server = _make_server(list(world.domains), pickle.dumps(world.initial_state()), arguments.log)
-    if arguments.dry_run:
+    if config.dry_run:
         print(f"dry run: {sum(len(r.operations) for d in world.domains for r in d.resources)} operations to serve")
         return 0
     with open_socket(arguments.port) as listener:
