@@ -4,6 +4,7 @@ A function is never verified by its looks, by the absence of an exception, or by
 case of its tool must give the recorded value, each in a session of its own, so that writes do not meet.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,10 @@ from typing import Any, NamedTuple
 from autotools.encapsulate import python_name, signature_problems
 from autotools.program import ProgramRunner
 from autotools.schema import ToolId, ToolSpec, VerifiedFunction
+
+
+# Numbers, not random names: the request log of a build must be the same bytes for the same seed.
+_RUNS = itertools.count()
 
 
 class Case(NamedTuple):
@@ -26,19 +31,26 @@ def verify(
     cases: Mapping[ToolId, Sequence[Case | tuple[dict[str, Any], Any]]],
     runner: ProgramRunner,
     specs: Sequence[ToolSpec] = (),
+    session: str = "verify",
 ) -> list[VerifiedFunction]:
     """The same functions, in order, with ``verified``, ``checks`` (cases that held) and ``reason`` filled in.
 
     ``cases`` must come from the records, not from the service. With ``specs``, a function is also compared with its
-    document, and the value with the documented response template. Raises SandboxError if the tool server or the
+    document, and the value with the documented response template. ``session`` starts the names of the server
+    sessions; give another one if several processes verify against one server. Raises SandboxError if the tool server or the
     child fails (a failure of ours is not a verdict on the function).
     """
     documents = {spec.id: spec for spec in specs}
-    return [_verify_one(function, cases.get(function.tool, ()), runner, documents) for function in functions]
+    session = f"{session}-{next(_RUNS)}"  # writes of an earlier run on the same server must not be met again
+    return [_verify_one(f, cases.get(f.tool, ()), runner, documents, session) for f in functions]
 
 
 def _verify_one(
-    function: VerifiedFunction, cases: Sequence[Any], runner: ProgramRunner, documents: Mapping[ToolId, ToolSpec]
+    function: VerifiedFunction,
+    cases: Sequence[Any],
+    runner: ProgramRunner,
+    documents: Mapping[ToolId, ToolSpec],
+    session: str,
 ) -> VerifiedFunction:
     checks = 0
     reason = function.reason if not function.source else ""
@@ -49,7 +61,7 @@ def _verify_one(
     if not reason and not cases:
         reason = "no case to check it with"
     for number, (arguments, expected) in enumerate(cases if not reason else ()):
-        reason = _check(function, dict(arguments), expected, f"verify-{function.name}-{number}", runner, spec)
+        reason = _check(function, dict(arguments), expected, f"{session}-{function.name}-{number}", runner, spec)
         if reason:
             break
         checks += 1

@@ -1,4 +1,4 @@
-"""Generated sources are executed with a recording ``_request`` and inspected with ``inspect``, not with our own code."""
+"""Generated sources are executed with a recording ``_request`` and judged by ``inspect``, not by our own code."""
 
 import ast
 import inspect

@@ -70,7 +70,8 @@ def test_fields_notes_and_references():
     assert get.description == "meals of an animal"
     parameters = {p.name: p for p in get.parameters}
     assert set(parameters) == {"limit", "since", "animal_id"}
-    assert (parameters["limit"].type, parameters["limit"].default, parameters["limit"].required) == ("integer", 5, False)
+    limit = parameters["limit"]
+    assert (limit.type, limit.default, limit.required) == ("integer", 5, False)
     assert (parameters["since"].type, parameters["since"].required) == ("string", True)
     assert (parameters["animal_id"].location, parameters["animal_id"].required) == ("path", True)
     assert any("animal_id" in n for n in get.notes) and any("seen" in n for n in get.notes)
