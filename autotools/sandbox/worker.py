@@ -14,18 +14,20 @@ import random
 import resource
 import signal
 import sys
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 MAX_ERROR = 2_000  # characters
 MAX_RESPONSE = 4_000_000  # bytes of one HTTP answer
 SHOWN_RESULT = 2_000  # characters of one call's result kept in the reply
 PROGRAM_FILE = "<program>"
+Values = dict[str, Any] | None
 
 
 class ToolError(Exception):
     """The service refused a call (HTTP 4xx). ``status`` is the HTTP status, ``message`` the service's text."""
 
-    def __init__(self, status, message):
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status} {message}")
         self.status = status
         self.message = message
@@ -42,16 +44,16 @@ class Finished(BaseException):
 class CappedOutput(io.TextIOBase):
     """Text sink that keeps the first ``limit`` characters and counts the rest: a flood costs no memory."""
 
-    def __init__(self, limit):
+    def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.parts = []
+        self.parts: list[str] = []
         self.kept = 0
         self.total = 0
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         room = self.limit - self.kept
         if room > 0:
             self.parts.append(text[:room])
@@ -59,7 +61,8 @@ class CappedOutput(io.TextIOBase):
         self.total += len(text)
         return len(text)
 
-    def text(self):
+    def text(self) -> str:
+        """What was kept, with a note on what was cut."""
         cut = self.total - self.kept
         return "".join(self.parts) + (f"\n[{cut} characters cut]" if cut else "")
 
@@ -67,19 +70,28 @@ class CappedOutput(io.TextIOBase):
 class Client:
     """The ``_request`` of generated functions: keep-alive HTTP to one server, and to no other."""
 
-    def __init__(self, base_url, api_keys):
+    def __init__(self, base_url: str, api_keys: dict[str, str]) -> None:
         parts = urlsplit(base_url)
         self.base_url = base_url
         self.address = (parts.hostname, parts.port or 80)
         self.prefix = parts.path.rstrip("/")
         self.api_keys = api_keys
-        self.connection = None
+        self.connection: http.client.HTTPConnection | None = None
         self.session = ""
         self.timeout_s = 10.0
-        self.calls = []
-        self.failure = None
+        self.calls: list[dict[str, Any]] = []
+        self.failure: str | None = None
 
-    def request(self, method, path_template, path=None, query=None, header=None, body=None, auth=None):
+    def request(
+        self,
+        method: str,
+        path_template: str,
+        path: Values = None,
+        query: Values = None,
+        header: Values = None,
+        body: Values = None,
+        auth: str | None = None,
+    ) -> Any:
         """Perform one call; ``auth`` names the category whose key is to be sent. Returns the decoded JSON body."""
         if not path_template.startswith("/") or path_template.startswith("//"):
             raise PermissionError(f"only paths of {self.base_url} can be called, not {path_template!r}")
@@ -109,7 +121,7 @@ class Client:
             raise ToolError(status, str(error.get("message", error) if isinstance(error, dict) else error)[:1000])
         return value
 
-    def _send(self, method, target, data, headers):
+    def _send(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, Any]:
         reused = self.connection is not None
         try:
             if not reused:
@@ -134,17 +146,18 @@ class Client:
         except ValueError:
             return answer.status, raw.decode("utf-8", "replace")
 
-    def _fail(self, reason):
+    def _fail(self, reason: str) -> NoReturn:
         self.failure = reason  # kept beside the exception: a bare ``except:`` of the program cannot hide it
         raise HostFailure(reason)
 
-    def close(self):
+    def close(self) -> None:
+        """Drop the kept connection; the next call opens a new one."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
 
-def _text(value):
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -152,7 +165,7 @@ def _text(value):
     return str(value)
 
 
-def _describe(error):
+def _describe(error: BaseException) -> str:
     """``Type: message`` with the program's own line; frames of the worker are not shown."""
     line, trace = None, error.__traceback__
     while trace is not None:
@@ -173,12 +186,12 @@ def _describe(error):
 class Worker:
     """Runs one program after the other. ``library`` is executed anew for each, so nothing can be redefined."""
 
-    def __init__(self, library, base_url, api_keys, max_output):
+    def __init__(self, library: str, base_url: str, api_keys: dict[str, str], max_output: int) -> None:
         self.library = compile(library, "<library>", "exec")
         self.client = Client(base_url, api_keys)
         self.max_output = max_output
 
-    def run(self, program, session, timeout_s):
+    def run(self, program: str, session: str, timeout_s: float) -> dict[str, Any]:
         """Outcome of one program as a JSON-able dict."""
         client, output, box = self.client, CappedOutput(self.max_output), {}
         # Shorter than the program's own limit: a hanging server is then reported as ours, not as the program's.
@@ -186,7 +199,7 @@ class Worker:
         if client.connection is not None and client.connection.sock is not None:
             client.connection.sock.settimeout(client.timeout_s)
 
-        def finish(value=None):
+        def finish(value: Any = None) -> None:
             box["answer"] = json.loads(json.dumps(value, allow_nan=False))
             raise Finished
 
@@ -221,7 +234,7 @@ class Worker:
         }
 
 
-def _limit(memory_bytes, cpu_s, file_bytes):
+def _limit(memory_bytes: int, cpu_s: int, file_bytes: int) -> None:
     for what, value in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_s),
@@ -234,14 +247,14 @@ def _limit(memory_bytes, cpu_s, file_bytes):
         resource.setrlimit(what, (wanted, wanted))
 
 
-def _die_with_parent(parent):
+def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it was gone before the call above
         os._exit(1)
 
 
-def main():
+def main() -> None:
     """Read the job line, answer ``ready``, then serve one request per line until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = os.fdopen(os.dup(0), "rb")
@@ -253,7 +266,7 @@ def main():
     _die_with_parent(job["parent"])
     encode = json.JSONEncoder().encode
 
-    def reply(message):
+    def reply(message: dict[str, Any]) -> None:
         replies.write(encode(message).encode() + b"\n")
         replies.flush()
 
