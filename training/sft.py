@@ -18,6 +18,7 @@ class SFTArgs:
     data: str = field(metadata={"help": "folder made by data_synthesis.build"})
     output_dir: str = field(metadata={"help": "run folder: checkpoints, metrics.jsonl, final model"})
     model: str = field(default="tiny", metadata={"help": "checkpoint folder, hub name, or 'tiny'"})
+    tools: str = field(default="", metadata={"help": "tiny model only: corpus whose names become single tokens"})
     mixture: dict[str, float] = field(
         default_factory=lambda: {"understanding": 2.6, "relevance": 15.0, "function": 17.0},
         metadata={"help": "task -> share of conversations (default: sizes of the AutoTools paper, in thousands)"},

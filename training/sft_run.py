@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autotools.chat import ChatRenderer
 from autotools.config import Config
 from autotools.rundir import RunDir, open_run, write_manifest
+from retriever.corpus import load_tools
 from training import runtime
 from training.model_loading import load_checkpoint
 from training.sft import SFTArgs
@@ -46,9 +47,9 @@ def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) 
     args = config.top(SFTArgs)
     if args.model != "tiny":
         return load_checkpoint(args.model)
-    manifest = json.loads((Path(args.data) / "manifest.json").read_text(encoding="utf-8"))
+    ids = [str(spec.id) for spec in load_tools(args.tools)] if args.tools else []
     texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
-    tokenizer = build_tokenizer(texts, tool_id_pieces(manifest["tool_ids"]), config.section("tiny"))
+    tokenizer = build_tokenizer(texts, tool_id_pieces(ids), config.section("tiny"))
     return build_model(tokenizer, config.section("tiny"), seed), tokenizer
 
 

@@ -6,6 +6,7 @@ for byte that of the Qwen2.5 template, and decoding keeps it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|endoftext|>"
-_PROBE = "\x00"
+_WORD = re.compile(r" ?[^\W\d_]+-?")
+_PROBE = "\ue000"  # private-use character: no template or JSON escape touches it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class TinyConfig:
     num_layers: int = field(default=2, metadata={"help": "transformer layers"})
     num_heads: int = field(default=4, metadata={"help": "attention heads"})
     initializer_range: float = field(default=0.08, metadata={"help": "0.02 does not leave the plateau on this size"})
-    vocab_size: int = field(default=2000, metadata={"help": "upper limit of the learned byte-level BPE vocabulary"})
+    max_words: int = field(default=1000, metadata={"help": "most frequent words that become single tokens"})
     max_position_embeddings: int = field(default=4096, metadata={"help": "longest context in tokens"})
 
 
@@ -40,12 +42,15 @@ def qwen_template() -> str:
 
 
 def tool_id_pieces(ids: Iterable[str]) -> list[str]:
-    """``Travel.hotel_desk.`` and ``price_now`` for each ``Travel.hotel_desk.price_now``: shared parts stay shared."""
+    """``Travel.hotel_desk`` and ``.price_now`` for each ``Travel.hotel_desk.price_now``: shared parts stay shared.
+
+    The dot stays with the API name, so that a name like ``find`` does not cut the word in ordinary text.
+    """
     pieces: dict[str, None] = {}
     for text in ids:
         head, _, api = text.rpartition(".")
-        pieces[head + "."] = None
-        pieces[api] = None
+        pieces[head] = None
+        pieces[f".{api}"] = None
     return list(pieces)
 
 
@@ -58,31 +63,38 @@ def template_constants(tokenizer: Any) -> list[str]:
         {"role": "tool", "name": "search", "content": _PROBE},
     ]
     text = tokenizer.apply_chat_template(messages, tools=[SEARCH_TOOL], add_generation_prompt=True, tokenize=False)
-    text += call_text(_PROBE) + answer_text([_PROBE, _PROBE])
+    text = END.join([text, call_text(_PROBE), answer_text([_PROBE, _PROBE])])
     pieces = re.split("|".join(map(re.escape, (START, END, _PROBE))), text)
-    return sorted({p for p in pieces if len(p) > 1}, key=len, reverse=True)
+    return sorted({p for p in pieces if len(p) > 2}, key=len, reverse=True)
+
+
+def frequent_words(texts: Iterable[str], limit: int) -> list[str]:
+    """The ``limit`` most frequent words of ``texts``, each with the blank before it where it has one."""
+    counts = Counter(word for text in texts for word in _WORD.findall(text))
+    ranked = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
+    return ranked[:limit]
 
 
 def build_tokenizer(texts: Sequence[str], constants: Sequence[str], config: TinyConfig) -> "PreTrainedTokenizerBase":
-    """Byte-level BPE learned on ``texts``; ``constants`` become single tokens, so do the template's own constants."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    """Byte alphabet plus whole words of ``texts``, ``constants`` and the template's own constants as single tokens.
+
+    No learned merges: those would add hundreds of word fragments that only make the output layer slower. Any text
+    still encodes, byte by byte, and decodes to itself.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.BPE())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([PAD, START, END, *alphabet])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
-        special_tokens=[PAD, START, END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(texts, trainer)
+    core.add_special_tokens([PAD, START, END])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token=END, pad_token=PAD, padding_side="left", clean_up_tokenization_spaces=False
     )
     tokenizer.chat_template = qwen_template()
-    added = [*template_constants(tokenizer), *constants]
+    added = [*template_constants(tokenizer), *constants, *frequent_words(texts, config.max_words)]
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in dict.fromkeys(added)])
     return tokenizer
 
