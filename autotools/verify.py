@@ -14,7 +14,6 @@ from autotools.encapsulate import python_name, signature_problems
 from autotools.program import ProgramRunner
 from autotools.schema import ToolId, ToolSpec, VerifiedFunction
 
-
 # Numbers, not random names: the request log of a build must be the same bytes for the same seed.
 _RUNS = itertools.count()
 
@@ -37,8 +36,8 @@ def verify(
 
     ``cases`` must come from the records, not from the service. With ``specs``, a function is also compared with its
     document, and the value with the documented response template. ``session`` starts the names of the server
-    sessions; give another one if several processes verify against one server. Raises SandboxError if the tool server or the
-    child fails (a failure of ours is not a verdict on the function).
+    sessions; give another one if several processes verify against one server. Raises SandboxError if the tool
+    server or the child fails (a failure of ours is not a verdict on the function).
     """
     documents = {spec.id: spec for spec in specs}
     session = f"{session}-{next(_RUNS)}"  # writes of an earlier run on the same server must not be met again
