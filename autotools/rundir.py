@@ -231,9 +231,9 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite:
             raise RunFolderError(f"{path} was not made by this project (no run.json); --overwrite will not delete it")
         shutil.rmtree(path)
     elif used and resume:
-        saved = path / "config.json"
+        saved = path / "run_config.json"
         if not saved.is_file():
-            raise RunFolderError(f"{path} has no config.json, so it cannot be resumed; choose another folder")
+            raise RunFolderError(f"{path} has no run_config.json, so it cannot be resumed; choose another folder")
         differing = config_differences(json.loads(saved.read_text(encoding="utf-8")), config)
         if differing:
             keys = ", ".join(differing)
@@ -252,7 +252,7 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite:
 def open_run(
     path: Path | str, config: dict[str, Any], *, seed: int, resume: bool = False, overwrite: bool = False
 ) -> RunDir:
-    """Claim a run folder; write ``config.json`` (resolved config) and ``run.json`` (command, commit, versions, seed).
+    """Claim a run folder; write ``run_config.json`` (resolved config) and ``run.json`` (command, commit, versions, seed).
 
     Only rank 0 claims and writes; other ranks get a read-only RunDir. Raises RunFolderError on a folder in use,
     a resume under another config, or an overwrite of a folder that is not ours.
@@ -261,7 +261,7 @@ def open_run(
     if int(os.environ.get("RANK", "0")) != 0:
         return RunDir(path, main=False)
     start = {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "commit": commit(),
         "versions": versions(),
         "seed": seed,
@@ -274,5 +274,5 @@ def open_run(
         write_json(record, first)
     else:
         write_json(record, start)
-        write_json(path / "config.json", config)
+        write_json(path / "run_config.json", config)
     return RunDir(path)

@@ -58,6 +58,8 @@ STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
 LEVELS = ("overall", "I1", "I2", "I3")
 ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
     "OMP_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "TRL_EXPERIMENTAL_SILENCE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",

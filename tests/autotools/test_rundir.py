@@ -19,7 +19,7 @@ HIT = Hit(id=ToolId(category="Travel", tool="t", api="a"), score=0.5, document="
 
 def test_new_folder_tells_what_it_is(tmp_path: Path) -> None:
     run = rundir.open_run(tmp_path / "new" / "run", CONFIG, seed=1)
-    assert json.loads((run.path / "config.json").read_text()) == CONFIG
+    assert json.loads((run.path / "run_config.json").read_text()) == CONFIG
     record = json.loads((run.path / "run.json").read_text())
     assert record["seed"] == 1
     assert record["versions"]["torch"] and record["versions"]["python"].startswith("3.")
@@ -32,7 +32,7 @@ def test_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
         rundir.open_run(tmp_path, CONFIG, seed=1)
     with pytest.raises(RunFolderError, match="was not made by this project"):
         rundir.open_run(tmp_path, CONFIG, seed=1, overwrite=True)
-    with pytest.raises(RunFolderError, match="has no config.json"):
+    with pytest.raises(RunFolderError, match="has no run_config.json"):
         rundir.open_run(tmp_path, CONFIG, seed=1, resume=True)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
@@ -42,7 +42,7 @@ def test_overwrite_empties_a_folder_of_ours(tmp_path: Path) -> None:
     (run.path / "old.txt").write_text("old")
     rundir.open_run(run.path, {"seed": 2}, seed=2, overwrite=True)
     assert not (run.path / "old.txt").exists()
-    assert json.loads((run.path / "config.json").read_text()) == {"seed": 2}
+    assert json.loads((run.path / "run_config.json").read_text()) == {"seed": 2}
 
 
 def test_resume_needs_the_same_config(tmp_path: Path) -> None:

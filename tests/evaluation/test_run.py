@@ -115,7 +115,7 @@ def test_same_inputs_give_the_same_bytes(world, tmp_path, scripted):
         run.main(["--world", str(world), "--out", str(tmp_path / name), "--policies", "x=bm25", "y=model"])
         files.append({p.relative_to(tmp_path / name): p.read_bytes() for p in (tmp_path / name).rglob("*.json*")})
     different = {path for path in files[0] if files[0][path] != files[1][path]}
-    assert {str(path) for path in different} <= {"run.json", "config.json"}  # those hold the command and the folder
+    assert {str(path) for path in different} <= {"run.json", "run_config.json"}  # those hold the command and the folder
 
 
 def test_k_of_the_baseline_is_chosen_on_dev():
