@@ -5,9 +5,8 @@ from collections.abc import Iterable
 
 from autotools.schema import ToolId
 
-_BLOCK = re.compile(r"<tool_list>(.*?)(?:</tool_list>|\Z)", re.DOTALL)
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):](?=\s))\s*")
-_WRAP = " \t\r\"'`[](){}<>*"
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):](?!\d))\s*")
+_WRAP = " \t\r\"'`[](){}<>*.,;"
 
 
 class NameIndex:
@@ -20,6 +19,7 @@ class NameIndex:
             folded[text.casefold()] = None if text.casefold() in folded else tool_id
         self._folded = folded
         self.categories = sorted({i.category for i in self._exact.values()})
+        self.max_commas = max((text.count(",") for text in self._exact), default=0)
 
     def __len__(self) -> int:
         return len(self._exact)
@@ -30,7 +30,7 @@ class NameIndex:
 
 
 def _clean(item: str) -> str:
-    return _BULLET.sub("", item).strip(_WRAP).rstrip(".,;")
+    return _BULLET.sub("", item).strip(_WRAP)
 
 
 def _read_line(line: str, names: NameIndex) -> tuple[list[ToolId], list[str]]:
@@ -38,7 +38,7 @@ def _read_line(line: str, names: NameIndex) -> tuple[list[ToolId], list[str]]:
     parts = [p for p in line.split(",")]
     found, unknown, start = [], [], 0
     while start < len(parts):
-        for end in range(len(parts), start, -1):
+        for end in range(min(len(parts), start + 1 + names.max_commas), start, -1):
             tool_id = names.find(_clean(",".join(parts[start:end])))
             if tool_id is not None:
                 found.append(tool_id)
@@ -57,12 +57,12 @@ def parse_tool_list(text: str, names: NameIndex) -> tuple[tuple[ToolId, ...], tu
     Accepts commas, semicolons, newlines, bullets, numbering, quotes and brackets around names, and a block that
     was never closed. Ids are unique, in order of first mention.
     """
-    blocks = _BLOCK.findall(text)
-    if not blocks:
+    _, mark, block = text.rpartition("<tool_list>")
+    if not mark:
         return None
     found: dict[ToolId, None] = {}
     unknown: dict[str, None] = {}
-    for line in re.split(r"[\n;]", blocks[-1]):
+    for line in re.split(r"[\n;]", block.partition("</tool_list>")[0]):
         ids, rest = _read_line(line, names)
         found.update(dict.fromkeys(ids))
         unknown.update(dict.fromkeys(rest))

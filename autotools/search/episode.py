@@ -69,7 +69,7 @@ class Episode:
             raise RuntimeError("step() called on an episode that is done or waits for observe()")
         turn = parse_turn(text)
         self.messages.append({"role": "assistant", "content": text})
-        if turn.kind is EventKind.ANSWER and (finished or "</tool_list>" in turn.text):
+        if turn.kind is EventKind.ANSWER and (finished or "</tool_list>" in turn.text.rpartition("<tool_list>")[2]):
             self.selection, self.unknown_names = parse_tool_list(turn.text, self.names) or ((), ())
             self._end(turn, StopReason.ANSWERED)
         elif not finished:

@@ -4,13 +4,11 @@ Ours and not TRL's, because TRL ends a rollout at a malformed call, while here t
 """
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from autotools.schema import EventKind
 
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _EVERYWHERE = {"", "all", "none", "null"}
 
 
@@ -32,21 +30,26 @@ def parse_turn(text: str) -> ParsedTurn:
     if "<tool_call>" in body:
         return _parse_call(text, body)
     if "<tool_list>" in body:
-        return ParsedTurn(kind=EventKind.ANSWER, text=body)
-    return ParsedTurn(kind=EventKind.EMPTY_ANSWER, text=body)
+        return ParsedTurn(kind=EventKind.ANSWER, text=text)
+    return ParsedTurn(kind=EventKind.EMPTY_ANSWER, text=text)
+
+
+def _encodable(text: str) -> str:
+    """A JSON escape can spell half a surrogate pair; such a text could be neither searched for nor stored."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _parse_call(text: str, body: str) -> ParsedTurn:
-    blocks = _CALL.findall(body)
+    first, closed, _ = body.partition("<tool_call>")[2].partition("</tool_call>")
     extra = max(body.count("<tool_call>") - 1, 0)
 
     def fault(kind: EventKind, problem: str) -> ParsedTurn:
         return ParsedTurn(kind=kind, text=text, problem=problem, extra_calls=extra)
 
-    if not blocks:
+    if not closed:
         return fault(EventKind.MALFORMED_CALL, "The call was not closed with </tool_call>.")
     try:
-        call = json.loads(blocks[0])
+        call = json.loads(first)
     except (ValueError, RecursionError):
         return fault(EventKind.MALFORMED_CALL, "The call is not valid JSON.")
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
@@ -71,7 +74,7 @@ def _parse_call(text: str, body: str) -> ParsedTurn:
     return ParsedTurn(
         kind=EventKind.SEARCH,
         text=text,
-        query=query.strip(),
-        category=category.strip() if category else None,
+        query=_encodable(query).strip(),
+        category=_encodable(category).strip() if category else None,
         extra_calls=extra,
     )
