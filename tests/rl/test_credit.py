@@ -1,0 +1,327 @@
+"""Credit against the reference vectors, hand-worked numbers, and a slow loop that follows the paper's formulas."""
+
+import json
+import random
+import statistics
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl.credit import REFERENCE, Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit, pack_rollouts
+
+Rollout = tuple[list[list[int]], int, bool, float, int]  # first found per event, targets, answered, reward, group
+OURS = CreditOptions()
+
+
+def pack(rollouts: list[Rollout]) -> RolloutArrays:
+    found, targets, answered, rewards, groups = zip(*rollouts, strict=True)
+    return pack_rollouts(found, targets, answered, rewards, groups)
+
+
+# --- the reference code's numbers -----------------------------------------------------------------------------------
+
+
+def reference_groups(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "credit_vectors.json").read_text(encoding="utf-8"))["groups"]
+
+
+def as_rollout(rollout: dict[str, Any], targets: list[str], group: int) -> Rollout:
+    seen: set[str] = set()
+    first = []
+    for shown in rollout["events"]:
+        new = [i for i, target in enumerate(targets) if target in shown and target not in seen]
+        seen.update(shown)
+        first.append(new)
+    answered = rollout["answered"]
+    return first + [[]] * answered, len(targets), answered, rollout["selection_reward"], group
+
+
+@pytest.mark.shared
+def test_all_reference_groups(shared_data: Path) -> None:
+    groups = reference_groups(shared_data)
+    assert len(groups) == 120
+    rollouts = [
+        as_rollout(rollout, list(dict.fromkeys(group["targets"])), number)
+        for number, group in enumerate(groups)
+        for rollout in group["rollouts"]
+    ]
+    expected = [e for group in groups for e in group["expected"]]
+    credit = event_credit(pack(rollouts), REFERENCE)  # all groups in one batch: padding must not matter
+    for i, want in enumerate(expected):
+        e = len(want["advantages"])
+        assert len(rollouts[i][0]) == e
+        np.testing.assert_allclose(credit.advantages[i, :e], want["advantages"], atol=1e-4)
+        assert credit.keep[i, :e].astype(int).tolist() == want["mask"]
+        assert not credit.keep[i, e:].any() and not credit.advantages[i, e:].any()
+
+
+@pytest.mark.shared
+def test_the_reference_vectors_tell_the_presets_apart(shared_data: Path) -> None:
+    groups = reference_groups(shared_data)
+    batch = pack([as_rollout(r, g["targets"], n) for n, g in enumerate(groups) for r in g["rollouts"]])
+    kept = event_credit(batch, REFERENCE).keep
+    for change in ({"mastered": "drop"}, {"incomplete_selection": "drop"}, {"tca": False}, {"esm": False}):
+        other = event_credit(batch, replace(REFERENCE, **change))
+        assert (other.keep != kept).any() or (other.advantages != event_credit(batch, REFERENCE).advantages).any()
+
+
+# --- hand-worked numbers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("finders", "z"), [(1, 1.789), (2, 1.095), (3, 0.730), (4, 0.447), (5, 0.0)])
+def test_worked_numbers_of_a_group_of_five(finders: int, z: float) -> None:
+    batch = pack([([[0], []] if i < finders else [[], []], 1, True, 0.0, 0) for i in range(5)])
+    credit = event_credit(batch, REFERENCE)
+    assert credit.advantages[:finders, 0] == pytest.approx([z] * finders, abs=5e-4)
+    assert credit.keep[:, 0].tolist() == [True] * finders + [False] * (5 - finders)
+    assert (credit.z[finders:, 0] < 0).all()
+
+
+def test_a_group_worked_by_hand() -> None:
+    # target 0: found by rollouts 0, 1 (z = +-0.5 / 0.5774 = 0.8660); target 1: by 0 only (0.75 / 0.5 = 1.5)
+    # rewards 1, 0, 0.5, 0.5: mean 0.5, unbiased deviation 0.4082; z = 1.2247, -1.2247, 0, 0
+    batch = pack(
+        [
+            ([[0], [], [1], []], 2, True, 1.0, 7),  # complete, one useless search
+            ([[], [0], []], 2, True, 0.0, 7),  # incomplete
+            ([[]], 2, True, 0.5, 7),  # answered at once
+            ([[], []], 2, False, 0.5, 7),  # never answered
+        ]
+    )
+    credit = event_credit(batch, OURS)
+    want = [[0.8660, 0.0, 1.5, 1.2247], [0.0, 0.8660, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
+    np.testing.assert_allclose(credit.advantages, want, atol=1e-4)
+    assert credit.keep.astype(int).tolist() == [[1, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    np.testing.assert_allclose(credit.z, [[0.8660, 1.5], [0.8660, -0.5], [-0.8660, -0.5], [-0.8660, -0.5]], atol=1e-4)
+
+    zero = event_credit(batch, REFERENCE)
+    np.testing.assert_allclose(zero.advantages, want, atol=1e-4)
+    assert zero.keep.astype(int).tolist() == [[1, 0, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+
+    costs = event_credit(batch, replace(OURS, useless_cost=0.25, unanswered_cost=2.0))
+    np.testing.assert_allclose(costs.advantages[0], [0.8660, -0.25, 1.5, 1.2247], atol=1e-4)
+    np.testing.assert_allclose(costs.advantages[3], [-0.25, -2.0, 0.0, 0.0])
+    assert costs.keep.astype(int).tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
+
+    plain = event_credit(batch, replace(OURS, esm=False, tca=False))
+    np.testing.assert_allclose(plain.advantages[:2], [[1.2247] * 4, [-1.2247] * 3 + [0.0]], atol=1e-4)
+    assert plain.keep.sum(axis=1).tolist() == [4, 3, 1, 2]
+
+
+def test_an_event_with_two_new_targets_gets_the_rarer_ones_credit() -> None:
+    batch = pack([([[0, 1]], 2, False, 0.0, 0), ([[0]], 2, False, 0.0, 0), ([[]], 2, False, 0.0, 0)])
+    credit = event_credit(batch, OURS)
+    assert credit.advantages[0, 0] == pytest.approx(2 / 3 / 3**-0.5, abs=1e-4)  # target 1: (1 - 1/3) / 0.5774
+    assert credit.advantages[1, 0] == pytest.approx(1 / 3 / 3**-0.5, abs=1e-4)
+
+
+def test_mastered_targets() -> None:
+    both = [([[0], [1]], 2, False, 0.0, 0), ([[0], []], 2, False, 0.0, 0)]
+    assert event_credit(pack(both), OURS).keep.tolist() == [[False, True], [False, False]]
+    assert event_credit(pack(both), REFERENCE).keep.tolist() == [[True, True], [True, False]]
+    assert event_credit(pack(both), replace(OURS, tca=False)).keep.tolist() == [[True, True], [True, False]]
+    mixed = [([[0, 1]], 2, False, 0.0, 0), ([[0]], 2, False, 0.0, 0)]  # new targets are not all mastered: stays
+    assert event_credit(pack(mixed), OURS).keep.tolist() == [[True], [False]]
+
+
+def test_selection_baseline() -> None:
+    batch = pack([([[0], []], 1, True, r, 0) for r in (1.0, 0.4)] + [([[], []], 1, True, 0.0, 0)])
+    group = event_credit(batch, OURS).advantages[:, 1]
+    finished = event_credit(batch, replace(OURS, selection_baseline="finished")).advantages[:, 1]
+    deviation = statistics.stdev([1.0, 0.4, 0.0])
+    assert group[:2] == pytest.approx([(1.0 - 1.4 / 3) / deviation, (0.4 - 1.4 / 3) / deviation], abs=1e-4)
+    assert finished == pytest.approx([2**-0.5, -(2**-0.5), 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [OURS, REFERENCE, replace(OURS, tca=False), replace(OURS, esm=False)])
+@pytest.mark.parametrize(
+    "rollouts",
+    [
+        [([[0], []], 1, True, 0.3, 0)],  # group of one
+        [([[0], []], 1, True, 0.1 + 0.2, 0), ([[0], []], 1, True, 0.3, 0)],  # equal but for float noise
+        [([[0, 1], []], 2, True, 1.0, 0)] * 5,  # all found, all right
+        [([[], []], 2, True, 0.0, 0)] * 5,  # nothing found
+    ],
+)
+def test_no_difference_no_advantage(rollouts: list[Rollout], options: CreditOptions) -> None:
+    credit = event_credit(pack(rollouts), options)
+    assert not credit.advantages.any() and np.isfinite(credit.z).all()
+
+
+def test_no_targets_no_events() -> None:
+    credit = event_credit(pack([([[], []], 0, True, 0.5, 0), ([], 0, False, 0.0, 0)]), OURS)
+    assert credit.keep.tolist() == [[False, True], [False, False]]  # nothing to find: the answer counts at once
+    assert credit.z.shape == (2, 1) and not credit.z.any()
+    assert event_credit(pack([([], 1, False, 0.0, 0)]), OURS).keep.tolist() == [[False]]
+
+
+# --- a slow, obvious loop -------------------------------------------------------------------------------------------
+
+
+def zscore(value: float, values: list[float]) -> float:
+    if len(values) < 2 or statistics.stdev(values) < 1e-6:
+        return 0.0
+    return (value - statistics.mean(values)) / (statistics.stdev(values) + 1e-6)
+
+
+def slow_credit(rollouts: list[Rollout], options: CreditOptions) -> list[list[tuple[float, bool]]]:
+    """(advantage, kept) per event, one rollout and one rule at a time."""
+    out = []
+    for first, num_targets, answered, reward, group in rollouts:
+        mates = [r for r in rollouts if r[4] == group and not np.isnan(r[3])]
+        saw = [{t for event in r[0] for t in event} for r in mates]
+        mine = {t for event in first for t in event}
+        rewards = [
+            r[3] for r, s in zip(mates, saw, strict=True) if options.selection_baseline == "group" or len(s) == r[1]
+        ]
+        complete = len(mine) == num_targets
+        in_baseline = options.selection_baseline == "group" or complete
+        outcome = zscore(reward, rewards) if in_baseline and not np.isnan(reward) else 0.0
+        row = []
+        for e, new in enumerate(first):
+            last = e == len(first) - 1
+            if np.isnan(reward):
+                value, kept = 0.0, False
+            elif answered and last:
+                gated = options.tca and not complete
+                value = 0.0 if gated else outcome
+                kept = not gated or options.incomplete_selection == "zero"
+            elif not options.esm:
+                value, kept = outcome, True
+            elif not new:
+                value, kept = (-options.useless_cost, True) if options.useless_cost else (0.0, False)
+            else:
+                value = max(zscore(1.0, [float(t in s) for s in saw]) for t in new)
+                mastered = all(t in s for s in saw for t in new)
+                kept = not (options.tca and options.mastered == "drop" and mastered)
+            if options.unanswered_cost and not answered and last and not np.isnan(reward):
+                value, kept = -options.unanswered_cost, True
+            row.append((value, kept))
+        out.append(row)
+    return out
+
+
+def random_rollouts(rng: random.Random, dropped: float = 0.1) -> list[Rollout]:
+    rollouts: list[Rollout] = []
+    for group in rng.sample(range(100), rng.randint(1, 4)):
+        num_targets = rng.randint(0, 4)
+        for _ in range(rng.randint(1, 6)):
+            answered = rng.random() < 0.7
+            left = list(range(num_targets))
+            rng.shuffle(left)
+            first: list[list[int]] = []
+            for _ in range(rng.randint(1, 6)):
+                take = rng.choice([0, 0, 1, 1, 2])
+                first.append(sorted(left[:take]))
+                left = left[take:]
+            if answered:
+                first.append([])
+            reward = float("nan") if rng.random() < dropped else rng.choice([0.0, 0.5, 2 / 3, 1.0])
+            rollouts.append((first, num_targets, answered, reward, group))
+    rng.shuffle(rollouts)  # a group's rollouts need not stand together
+    return rollouts
+
+
+def compare(credit: Credit, want: list[list[tuple[float, bool]]]) -> None:
+    for i, row in enumerate(want):
+        assert credit.keep[i, : len(row)].tolist() == [kept for _, kept in row]
+        np.testing.assert_allclose(credit.advantages[i, : len(row)], [value for value, _ in row], atol=1e-9)
+        assert not credit.keep[i, len(row) :].any() and not credit.advantages[i, len(row) :].any()
+
+
+ALL_OPTIONS = [
+    CreditOptions(
+        esm=esm,
+        tca=tca,
+        selection_baseline=baseline,
+        incomplete_selection=incomplete,
+        mastered=mastered,
+        useless_cost=cost,
+        unanswered_cost=cost * 3,
+    )
+    for esm, tca, baseline, incomplete, mastered, cost in product(
+        (True, False), (True, False), ("group", "finished"), ("drop", "zero"), ("drop", "zero"), (0.0, 0.2)
+    )
+]
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS, ids=range(len(ALL_OPTIONS)))
+def test_event_credit_equals_the_slow_loop(options: CreditOptions) -> None:
+    rng = random.Random(ALL_OPTIONS.index(options))
+    for _ in range(20):
+        rollouts = random_rollouts(rng)
+        compare(event_credit(pack(rollouts), options), slow_credit(rollouts, options))
+
+
+def test_order_of_rollouts_and_names_of_groups_do_not_matter() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        rollouts = random_rollouts(rng)
+        order = list(range(len(rollouts)))
+        rng.shuffle(order)
+        names = {g: n for n, g in enumerate({r[4] for r in rollouts})}
+        moved = [(*rollouts[i][:4], names[rollouts[i][4]]) for i in order]
+        first, second = event_credit(pack(rollouts), OURS), event_credit(pack(moved), OURS)
+        np.testing.assert_allclose(first.advantages[order], second.advantages, atol=1e-12)
+        assert (first.keep[order] == second.keep).all()
+
+
+def test_order_of_targets_and_other_groups_do_not_matter() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        rollouts = random_rollouts(rng)
+        flipped = [([[n - 1 - t for t in event] for event in f], n, *rest) for f, n, *rest in rollouts]
+        np.testing.assert_allclose(
+            event_credit(pack(rollouts), OURS).advantages, event_credit(pack(flipped), OURS).advantages, atol=1e-12
+        )
+        group = rollouts[0][4]
+        alone = [r for r in rollouts if r[4] == group]
+        rows = [i for i, r in enumerate(rollouts) if r[4] == group]
+        apart = event_credit(pack(alone), OURS)
+        together = event_credit(pack(rollouts), OURS).advantages[rows, : apart.advantages.shape[1]]
+        np.testing.assert_allclose(apart.advantages, together, atol=1e-12)
+
+
+def test_a_dropped_rollout_counts_for_nobody() -> None:
+    rng = random.Random(2)
+    for options in ALL_OPTIONS[::5]:
+        rollouts = random_rollouts(rng, dropped=0.0)
+        lost: Rollout = ([[0], []], rollouts[0][1] or 1, True, float("nan"), rollouts[0][4])
+        if rollouts[0][1] == 0:
+            continue
+        without = event_credit(pack(rollouts), options)
+        with_lost = event_credit(pack([*rollouts, lost]), options)
+        width = without.advantages.shape[1]
+        np.testing.assert_allclose(with_lost.advantages[:-1, :width], without.advantages, atol=1e-12)
+        assert (with_lost.keep[:-1, :width] == without.keep).all() and not with_lost.keep[-1].any()
+
+
+def test_outcome_credit_is_grpo() -> None:
+    """Oracle: torch's unbiased deviation over the group, as TRL computes it; every real event gets the same."""
+    import torch
+
+    rng = random.Random(3)
+    for _ in range(20):
+        rewards = torch.tensor([[rng.choice([0.0, 0.5, 1.0]) for _ in range(5)] for _ in range(4)])
+        std = rewards.std(dim=1, keepdim=True)
+        want = torch.where(std > 0, (rewards - rewards.mean(dim=1, keepdim=True)) / (std + 1e-6), 0.0).flatten()
+        lengths = [rng.randint(1, 4) for _ in range(20)]
+        rollouts = [([[]] * n, 1, True, float(rewards.flatten()[i]), i // 5) for i, n in enumerate(lengths)]
+        credit = outcome_credit(pack(rollouts), OURS)
+        for i, n in enumerate(lengths):
+            np.testing.assert_allclose(credit.advantages[i, :n], float(want[i]), atol=1e-5)
+            assert credit.keep[i].tolist() == [e < n for e in range(credit.keep.shape[1])]
+
+
+def test_duplicate_targets_never_reach_the_arrays() -> None:
+    """An episode keeps one of each target, so that no column stays empty for ever and closes the answer's gate."""
+    from autotools.schema import ToolId
+    from autotools.search.answer import NameIndex
+    from autotools.search.episode import Episode, SearchSettings
+
+    a, b = ToolId(category="c", tool="t", api="a"), ToolId(category="c", tool="t", api="b")
+    assert Episode("x", NameIndex([a, b]), SearchSettings(), targets=[a, b, a]).targets == (a, b)
