@@ -31,7 +31,7 @@ class SearchEnvironment:
             level=row.get("level", ""),
         )
 
-    def search(self, query: str, category: str = "") -> str:
+    def search(self, query: str, category: str = ""):  # -> str; written out, TRL would put it into the tool schema
         """
         Search the tool corpus. Returns the names and descriptions of the best matching tools.
 

@@ -28,6 +28,9 @@ from rl.credit import Credit, CreditOptions, RolloutArrays, pack_rollouts
 from rl.recorder import CreditedTrajectory, TrajectoryRecorder
 from rl.rewards import RewardOptions, reward_parts
 
+TOKEN_MEAN_LOSSES = ("dapo", "cispo", "vespo")
+"""Loss types of TRL that divide the sum over tokens by ``num_items_in_batch``."""
+
 CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
 
 
@@ -128,13 +131,17 @@ class ToolSearchTrainer(GRPOTrainer):
         device = out["completion_ids"].device
         out["advantages"] = torch.as_tensor(per_token, dtype=torch.float32, device=device)
         kept_mask = torch.as_tensor(kept, device=device)
-        generated = out["tool_mask"]
-        if self.beta == 0.0 or self._mask_kl:
-            out["tool_mask"] = generated * kept_mask
-        # else: removed events have advantage 0 but stay under the KL term, which keeps the policy answering
+        generated = out["tool_mask"] * out["completion_mask"]  # TRL pads tool_mask with 1
         num_kept = self.accelerator.gather((generated * kept_mask).sum()).sum()
-        out["num_items_in_batch"] = num_kept.to(out["num_items_in_batch"].dtype)
-        self._log_credit(credit, num_kept, self.accelerator.gather(generated.sum()).sum())
+        num_generated = self.accelerator.gather(generated.sum()).sum()
+        if self.beta == 0.0 or self._mask_kl:
+            out["tool_mask"] = out["tool_mask"] * kept_mask
+            out["num_items_in_batch"] = num_kept.to(out["num_items_in_batch"].dtype)
+        elif self.loss_type in TOKEN_MEAN_LOSSES:
+            # Removed events have advantage 0 but stay under the KL term, which keeps the policy answering. TRL divides
+            # both terms by one count: the KL is a mean over all generated tokens, the policy term over the kept ones.
+            out["advantages"] = out["advantages"] * (num_generated / num_kept.clamp(min=1))
+        self._log_credit(credit, num_kept, num_generated)
         self._record(advantages, keep, credit.z[local], first)
         return out
 

@@ -148,6 +148,16 @@ def test_qwen3_rewrites_its_history_and_is_refused(options: dict[str, Any], tiny
         renderer.between_ids("x")
 
 
+def test_a_generation_prompt_unlike_the_turns_is_refused(tiny_tokenizer: Any) -> None:
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'ASSISTANT: ' }}{% endif %}"
+    )
+    with pytest.raises(DataError, match="not append-only at message 1"):
+        ChatRenderer(tokenizer).encode(TALKS["one turn"])
+
+
 @pytest.mark.parametrize("template", ["qwen3_instruct_2507_chat_template", "qwen3_training_chat_template"])
 def test_append_only_forms_of_qwen3_work(template: str, tiny_tokenizer: Any) -> None:
     renderer = ChatRenderer(with_template(tiny_tokenizer, template))

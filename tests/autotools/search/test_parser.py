@@ -92,7 +92,9 @@ def test_neither_call_nor_list_is_an_empty_answer(text: str) -> None:
     assert parse_turn(text).kind is K.EMPTY_ANSWER
 
 
-def test_thinking_is_not_an_answer() -> None:
+def test_thinking_is_neither_answer_nor_call() -> None:
+    assert parse_turn(f"<think>{search(query='a')}</think>done").kind is K.EMPTY_ANSWER
+    assert parse_turn("<think>a <tool_call> or</think><tool_list>a.b.c</tool_list>").kind is K.ANSWER
     assert parse_turn("<think><tool_list>a.b.c</tool_list></think>done").kind is K.EMPTY_ANSWER
     assert parse_turn("<think>x</think><tool_list>a.b.c</tool_list>").kind is K.ANSWER
 

@@ -98,6 +98,8 @@ def test_batch_of_episodes_that_end_at_different_turns(ten_names: NameIndex, ren
     assert engine.calls == [(("hotel", "lyrics"), (None, "Music"))]  # one call of the engine per turn, none for faults
     kinds = [[e.kind.value for e in episode.trajectory().events] for episode in episodes]
     assert kinds[2] == ["search", "malformed_call", "unknown_category", "answer"]
+    shown = [[str(h) for e in episodes[i].events for h in e.hits] for i in (1, 2)]
+    assert shown == [["Travel.hotel_desk.find"], ["Music.song_box.lyrics"]]
     for i, (episode, rollout) in enumerate(zip(episodes, rollouts, strict=True)):
         check(episode, rollout, renderer)
         spoken = [renderer.turn_text(rollout.completion_ids[a:b]) for a, b in rollout.spans]

@@ -1,0 +1,78 @@
+"""A ten-tool search world on disk and a tiny model in it, small enough that a training step takes a blink."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from autotools.rundir import write_jsonl, write_manifest
+from autotools.schema import ToolSpec
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def load_script() -> ModuleType:
+    """``scripted_run.py`` as a module: the two-rank runs start it as a file, the trainer's tests use its classes."""
+    spec = importlib.util.spec_from_file_location("scripted_run", Path(__file__).with_name("scripted_run.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def small_world(tmp_path_factory: pytest.TempPathFactory, ten_tools: list[ToolSpec], tiny_tokenizer: Any) -> Path:
+    """Folder with tools.jsonl, rl/train.jsonl (requests for two tools), their manifest, and model/."""
+    from training.tiny import TinyConfig, build_model
+
+    folder = tmp_path_factory.mktemp("world")
+    write_jsonl(folder / "tools.jsonl", ten_tools)
+    pairs = [(i, (i + 3) % len(ten_tools)) for i in range(len(ten_tools))]
+    rows = [
+        {
+            "id": f"p{a}",
+            "query": " and ".join(ten_tools[i].description for i in (a, b)),
+            "targets": [str(ten_tools[i].id) for i in (a, b)],
+            "level": "I3",
+        }
+        for a, b in pairs
+    ]
+    write_jsonl(folder / "rl" / "train.jsonl", rows)
+    write_manifest(folder, stage="data", inputs=[folder / "tools.jsonl"], counts={"prompts": len(rows)}, seed=0)
+    config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, max_position_embeddings=1024)
+    build_model(tiny_tokenizer, config, 0).save_pretrained(folder / "model")
+    tiny_tokenizer.save_pretrained(folder / "model")
+    return folder
+
+
+def rl_argv(world: Path, out: Path, **keys: Any) -> list[str]:
+    """Command line of rl/train.py in ``world``: 3 prompts x 4 rollouts a step, four turns of at most 12 tokens."""
+    values = {
+        "data": world,
+        "tools": world,
+        "model": world / "model",
+        "output_dir": out,
+        "max_steps": 2,
+        "per_device_train_batch_size": 12,
+        "num_generations": 4,
+        "learning_rate": 1e-3,
+        "beta": 0.0,
+        "save_strategy": "no",
+        "seed": 1,
+        "record_every": 1,
+        "search.top_k": 3,
+        "search.max_turns": 4,
+        "search.turn_tokens": 12,
+        "search.total_tokens": 300,
+        "search.document_chars": 40,
+        **{key.replace("__", "."): value for key, value in keys.items()},
+    }
+    return [word for key, value in values.items() for word in (f"--{key}", str(value))]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
