@@ -4,7 +4,7 @@ TRL keeps: batching, optimisation, loss variants, KL, vLLM, checkpoints, logging
 hooks of trl 1.16 (tests pin their signatures):
 
 - ``_tokenize_prompts``: prompts come from the one renderer;
-- ``_generate_single_turn``: ranks generate in lockstep (equal batch sizes), see ``_lockstep``;
+- ``_generate_single_turn``: ranks generate in lockstep (equal batch sizes), the reason stands there;
 - ``_tool_call_loop``: the shared turn loop; a malformed call is answered instead of ending the rollout, all searches
   of a turn reach the engine in one call, and event spans are recorded instead of guessed from masks;
 - ``_generate_and_score_completions``: (B,) advantages become (B, T) by event.

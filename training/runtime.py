@@ -26,13 +26,19 @@ def cpu_defaults() -> dict[str, Any]:
 
 
 def start_distributed_cpu() -> None:
-    """The DeepSpeed launcher on CPU ranks needs the gloo group before the trainer is built; else does nothing."""
-    if uses_cpu() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        import torch.distributed as dist
+    """Under the DeepSpeed launcher on CPU ranks: tell DeepSpeed of the gloo group. Call it before a model is loaded.
 
-        if not dist.is_initialized():
-            import deepspeed
+    The training arguments have made torch's group by then, but DeepSpeed keeps a state of its own; unless told it
+    counts one rank ("train_batch_size is not equal to ..."). Does nothing on GPUs, on one rank, or without DeepSpeed.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not uses_cpu():
+        return
+    from transformers.integrations.deepspeed import deepspeed_config
 
+    if deepspeed_config() is not None:
+        import deepspeed
+
+        if not deepspeed.comm.is_initialized():
             deepspeed.init_distributed(dist_backend="gloo")
 
 

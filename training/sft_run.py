@@ -58,15 +58,16 @@ def train(config: Config) -> None:
     args = config.top(SFTArgs)
     trl_args = trainer_config(config)
     runtime.start_distributed_cpu()
-    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     rows = read_records(args.data, "train", args.mixture)
+    dev_rows = read_records(args.data, "dev", args.mixture)
     if args.max_records:
         rows = _first_per_task(rows, args.max_records)
+    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     model, tokenizer = _model_and_tokenizer(config, rows, trl_args.seed)
     renderer = ChatRenderer(tokenizer)
     limit = trl_args.max_length or 1_000_000
     encoded, counts = encode_records(rows, renderer, limit)
-    dev, dev_counts = encode_records(read_records(args.data, "dev", args.mixture), renderer, limit)
+    dev, dev_counts = encode_records(dev_rows, renderer, limit)
     trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
     trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
     trainer.save_model(args.output_dir)

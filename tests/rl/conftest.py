@@ -1,8 +1,8 @@
 """A ten-tool search world on disk and a tiny model in it, small enough that a training step takes a blink."""
 
 import importlib.util
-import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,8 @@ from autotools.schema import ToolSpec
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
-def load_script() -> ModuleType:
+@pytest.fixture(scope="session")
+def scripted() -> ModuleType:
     """``scripted_run.py`` as a module: the two-rank runs start it as a file, the trainer's tests use its classes."""
     spec = importlib.util.spec_from_file_location("scripted_run", Path(__file__).with_name("scripted_run.py"))
     assert spec and spec.loader
@@ -49,8 +50,7 @@ def small_world(tmp_path_factory: pytest.TempPathFactory, ten_tools: list[ToolSp
     return folder
 
 
-def rl_argv(world: Path, out: Path, **keys: Any) -> list[str]:
-    """Command line of rl/train.py in ``world``: 3 prompts x 4 rollouts a step, four turns of at most 12 tokens."""
+def _argv(world: Path, out: Path, **keys: Any) -> list[str]:
     values = {
         "data": world,
         "tools": world,
@@ -74,5 +74,10 @@ def rl_argv(world: Path, out: Path, **keys: Any) -> list[str]:
     return [word for key, value in values.items() for word in (f"--{key}", str(value))]
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+@pytest.fixture(scope="session")
+def rl_argv() -> Callable[..., list[str]]:
+    """(world, out, key=value, section__key=value) -> command line of rl/train.py.
+
+    By default 3 prompts x 4 rollouts a step, and four turns of at most 12 tokens.
+    """
+    return _argv

@@ -1,0 +1,91 @@
+"""rl/train.py as a command: a real run of the sampled tiny model, and bad use."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotools.errors import ConfigError, DataError, RunFolderError
+from autotools.rundir import read_jsonl, read_manifest, write_jsonl
+from rl import train
+
+Argv = Callable[..., list[str]]
+
+
+def test_three_sampled_steps_leave_a_whole_run_folder(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out = tmp_path / "run"
+    argv = rl_argv(small_world, out, max_steps=3, beta=0.01, credit__useless_cost=0.1)
+    assert train.main(argv) == 0
+    manifest = read_manifest(out)
+    assert manifest["stage"] == "rl"
+    assert manifest["counts"] == {"prompts": 10, "dropped_prompts": 0, "steps": 3}
+    assert list(manifest["inputs"]) == ["manifest.json"]
+    rows = [row for row in read_jsonl(out / "metrics.jsonl") if "reward" in row]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    names = {"loss", "srecall", "recall", "precision", "searches", "answered", "malformed_turns", "reward_f1"}
+    names |= {"reward_format", "reward_match", "credit/kept_token_share", "credit/kept_zero_share", "kl"}
+    assert names <= rows[0].keys()
+    recorded = read_jsonl(out / "trajectories.jsonl")
+    assert [r["step"] for r in recorded] == [step for step in range(3) for _ in range(8)]
+    assert json.loads((out / "run_config.json").read_text())["credit"]["useless_cost"] == 0.1
+    before = AutoModelForCausalLM.from_pretrained(small_world / "model").state_dict()
+    after = AutoModelForCausalLM.from_pretrained(out).state_dict()
+    assert before.keys() == after.keys()
+    assert any((before[k] != after[k]).any() for k in before) and all(after[k].isfinite().all() for k in after)
+    assert len(AutoTokenizer.from_pretrained(out)) == len(AutoTokenizer.from_pretrained(small_world / "model"))
+
+    with pytest.raises(RunFolderError, match="in use"):
+        train.main(argv)
+
+
+def test_dry_run_says_what_would_be_done(
+    small_world: Path, rl_argv: Argv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train.main([*rl_argv(small_world, tmp_path / "run"), "--dry_run"]) == 0
+    said = capsys.readouterr().out
+    assert "10 prompts" in said and "10 tools" in said and "3 prompts x 4 rollouts" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--learn_rate", "1"], "did you mean 'learning_rate'"),
+        (["--search.topk", "3"], "did you mean 'search.top_k'"),
+        (["--algorithm", "ppo"], "known: toolsearcher, grpo"),
+        (["--max_completion_length", "99"], "contradicts search.total_tokens 300"),
+        (["--encoder", "dense"], "unknown encoder 'dense'"),
+        (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),
+    ],
+)
+def test_bad_use_is_one_clear_error(
+    extra: list[str], words: str, small_world: Path, rl_argv: Argv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        train.main([*rl_argv(small_world, tmp_path / "run"), *extra])
+
+
+def test_prompts_outside_the_corpus_are_counted_and_dropped(small_world: Path, tmp_path: Path) -> None:
+    from autotools.search.answer import NameIndex
+    from rl.run import _ids, read_prompts
+
+    names = NameIndex(_ids(str(small_world)))
+    good = read_jsonl(small_world / "rl" / "train.jsonl")[0]
+    bad = [{**good, "targets": ["Travel.hotel_desk.gone"]}, {**good, "targets": []}, {**good, "targets": ["nonsense"]}]
+    write_jsonl(tmp_path / "rl" / "train.jsonl", [bad[0], good, *bad[1:]])
+    assert read_prompts(tmp_path, names) == ([good], 3)
+    write_jsonl(tmp_path / "rl" / "train.jsonl", bad)
+    with pytest.raises(DataError, match="none of the 3 prompts"):
+        read_prompts(tmp_path, names)
+    with pytest.raises(DataError, match="no RL prompts at"):
+        read_prompts(tmp_path / "missing", names)
+
+
+def test_missing_corpus(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        train.main(rl_argv(small_world, tmp_path / "run", tools=tmp_path / "none.jsonl"))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,147 @@
+"""Two CPU ranks under ZeRO-3 whose rollouts end at different turns: both launchers, equal credit, and why lockstep.
+
+The ranks' turns are scripted (``scripted_run.py``): in step 0 rank 0 answers at once while rank 1 goes to the last
+turn, in step 1 the other way round. Twelve rollouts in groups of four, six per rank, so that a group straddles ranks.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from autotools.rundir import read_jsonl, read_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).with_name("scripted_run.py")
+pytestmark = pytest.mark.skipif(
+    not any(shutil.which(name) for name in ("c++", "g++", "clang++")),
+    reason="DeepSpeed compiles its communication op at first use, which needs a C++ compiler",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def launch(command: list[str], log: Path, timeout_s: float, **env: str) -> tuple[int | None, str]:
+    """Exit code (None: still running after ``timeout_s``, so all its processes were killed) and output."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **env}
+    environment.pop("RANK", None)
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        family = psutil.Process(process.pid)
+        try:
+            code: int | None = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            alive = [family, *family.children(recursive=True)] if process.poll() is None else []
+            for member in alive:
+                try:
+                    member.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            process.wait()
+    return code, log.read_text(errors="replace")
+
+
+def accelerate(words: list[str]) -> list[str]:
+    config = "configs/accelerate/zero3_cpu.yaml"
+    start = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config]
+    return [*start, "--main_process_port", str(free_port()), str(SCRIPT), *words]
+
+
+def deepspeed(words: list[str]) -> list[str]:
+    start = [sys.executable, str(Path(sys.executable).with_name("deepspeed")), "--num_gpus", "2"]
+    config = ["--deepspeed", "configs/deepspeed/zero3_cpu.json"]
+    return [*start, "--master_port", str(free_port()), str(SCRIPT), *words, *config]
+
+
+def one_process(words: list[str]) -> list[str]:
+    return [sys.executable, str(SCRIPT), *words]
+
+
+def credits(folder: Path, step: int, ranks: int) -> dict[str, list[Any]]:
+    """The step's dumps, joined in the order of the ranks."""
+    parts = [json.loads((folder / f"step{step}-rank{rank}.json").read_text()) for rank in range(ranks)]
+    return {key: [row for part in parts for row in part[key]] for key in parts[0]}
+
+
+@pytest.fixture(scope="module")
+def alone(
+    small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """The same scripted rollouts on one rank: folder of its credit dumps, and its metrics."""
+    folder = tmp_path_factory.mktemp("alone")
+    words = rl_argv(small_world, folder / "run")
+    code, output = launch(one_process(words), folder / "log", 240, SCRIPT_DUMP=str(folder))
+    assert code == 0, output[-3000:]
+    return folder, read_jsonl(folder / "run" / "metrics.jsonl")
+
+
+def check_two_ranks(
+    launcher: Callable[[list[str]], list[str]],
+    world: Path,
+    rl_argv: Callable[..., list[str]],
+    folder: Path,
+    alone: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    words = rl_argv(world, folder / "run", per_device_train_batch_size=6)
+    code, output = launch(launcher(words), folder / "log", 300, SCRIPT_DUMP=str(folder))
+    assert code == 0, output[-3000:]
+    for step in range(2):
+        one, two = credits(alone[0], step, 1), credits(folder, step, 2)
+        assert one == two
+        lengths = [len(events) for events in two["events"]]
+        early, late = (lengths[:6], lengths[6:]) if step == 0 else (lengths[6:], lengths[:6])
+        assert (early, late) == ([1] * 6, [4] * 6)
+        assert any(a for row in two["advantages"] for a in row)
+        assert two["tasks"][4] == two["tasks"][7]  # the group that straddles the ranks
+    rows = [row for row in read_jsonl(folder / "run" / "metrics.jsonl") if "reward" in row]
+    single = [row for row in alone[1] if "reward" in row]
+    for row, want in zip(rows, single, strict=True):
+        for name in ("loss", "reward", "srecall", "answered", "credit/kept_token_share", "grad_norm"):
+            assert row[name] == pytest.approx(want[name], rel=1e-3, abs=1e-5), name
+    assert read_manifest(folder / "run")["counts"]["steps"] == 2
+    start = AutoModelForCausalLM.from_pretrained(world / "model").state_dict()
+    both = AutoModelForCausalLM.from_pretrained(folder / "run").state_dict()
+    lone = AutoModelForCausalLM.from_pretrained(alone[0] / "run").state_dict()
+    assert any((start[name] != both[name]).any() for name in start)
+    for name, value in lone.items():
+        assert (value - both[name]).abs().max() < 1e-3, name
+
+
+def test_accelerate_two_ranks_that_finish_at_different_turns(
+    small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path, alone: Any
+) -> None:
+    check_two_ranks(accelerate, small_world, rl_argv, tmp_path, alone)
+
+
+def test_deepspeed_two_ranks_that_finish_at_different_turns(
+    small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path, alone: Any
+) -> None:
+    check_two_ranks(deepspeed, small_world, rl_argv, tmp_path, alone)
+
+
+@pytest.mark.slow
+def test_without_lockstep_the_same_run_does_not_end_well(
+    small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """If this passes under plain TRL one day, the lockstep in rl/trainer.py can go."""
+    words = rl_argv(small_world, tmp_path / "run", per_device_train_batch_size=6)
+    code, output = launch(accelerate(words), tmp_path / "log", 120, SCRIPT_LOCKSTEP="0")
+    assert code != 0, output[-3000:]
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    assert code is None or "gloo" in output or "mismatch" in output or "Connection" in output, output[-3000:]
