@@ -89,3 +89,14 @@ def test_missing_corpus(small_world: Path, rl_argv: Argv, tmp_path: Path) -> Non
     with pytest.raises(DataError, match="does not exist"):
         train.main(rl_argv(small_world, tmp_path / "run", tools=tmp_path / "none.jsonl"))
     assert not (tmp_path / "run").exists()
+
+
+def test_an_adapter_can_be_played_afterwards(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    from autotools.llm.local import LocalPolicy
+
+    out = tmp_path / "run"
+    train.main(rl_argv(small_world, out, max_steps=1, lora__r=2, beta=0.01))
+    assert (out / "adapter_config.json").exists() and not (out / "model.safetensors").exists()
+    policy = LocalPolicy(out, max_new_tokens=3)
+    turns, _ = policy.generate([policy.tokenizer("hotel")["input_ids"]])
+    assert len(turns[0]) == 3 or turns[0][-1] == policy.tokenizer.eos_token_id
