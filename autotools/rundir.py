@@ -252,7 +252,7 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite:
 def open_run(
     path: Path | str, config: dict[str, Any], *, seed: int, resume: bool = False, overwrite: bool = False
 ) -> RunDir:
-    """Claim a run folder; write ``run_config.json`` (resolved config) and ``run.json`` (command, commit, versions, seed).
+    """Claim a run folder; write ``run_config.json`` (resolved) and ``run.json`` (command, commit, versions, seed).
 
     Only rank 0 claims and writes; other ranks get a read-only RunDir. Raises RunFolderError on a folder in use,
     a resume under another config, or an overwrite of a folder that is not ours.

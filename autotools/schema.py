@@ -4,7 +4,7 @@ One file, so that a field never means two things. In-process batches (tensors, s
 """
 
 import re
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -140,7 +140,7 @@ class Message(_Noun):
         return out
 
 
-class EventKind(str, Enum):
+class EventKind(StrEnum):
     """What an assistant turn was. Everything but SEARCH and ANSWER is a fault of the policy, told back to it."""
 
     SEARCH = "search"
@@ -154,7 +154,7 @@ class EventKind(str, Enum):
     TRUNCATED = "truncated"  # the turn was cut before it ended
 
 
-class StopReason(str, Enum):
+class StopReason(StrEnum):
     """Why a trajectory ended."""
 
     ANSWERED = "answered"

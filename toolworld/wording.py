@@ -12,37 +12,52 @@ from toolworld.builders import CHANNELS, CURRENCY_HEADER, FORMATS, KINDS, MONTHS
 from toolworld.catalog import Operation
 
 # Slots: one {c}; two {a} {b}; chain {c}, or {x} (the named record) and {y} (the clause about "it"); three {c} {b}.
+_OPENERS = (
+    "please do this: ", "I need this: ", "can you help me: ", "my task today: ", "just one thing: ", "hello, ",
+    "a question: ", "quick request: ", "I would like this: ", "now this: ",
+)  # fmt: skip
+_PAIRS = (
+    "{first} and {b}", "{first} and also {b}", "{first}, then {b}", "two things: {first} and {b}",
+    "please do this: {first}; and {b}", "I need this: {first}, and also {b}", "first {first}, then {b}",
+    "can you help me: {first}, {b}, thanks", "hello, {first} and {b}", "a question: {first}, and {b}",
+    "start with this: {first}; next {b}", "quick request: {first}, {b}", "I would like this: {first}; also {b}",
+    "now this: {first}, then {b}, please", "one: {first}; two: {b}", "{first}, and when it is done {b}",
+)  # fmt: skip
+# Test templates are new sentences, mostly of words that train templates use elsewhere: a model trained from nothing
+# cannot know a new word (it reads it letter by letter), so the last one of each shape shows what that costs.
+_TEST_PAIRS = (
+    "please help me: {first}, and now {b}", "two things, please: {first}, then also {b}",
+    "my task: {first}; then please {b}", "{first}, after that {b}",
+)  # fmt: skip
+
+
+def _pairs(templates: tuple[str, ...], first: str) -> tuple[str, ...]:
+    return tuple(template.replace("{first}", first) for template in templates)
+
+
 TEMPLATES: dict[str, dict[str, tuple[str, ...]]] = {
     "one": {
         "train": (
-            "{c}", "please do this: {c}", "I need this: {c}", "can you help me: {c}", "my task today: {c}",
-            "just one thing: {c}", "{c}, please", "{c}, thanks",
+            "{c}", *(opener + "{c}" for opener in _OPENERS), "{c}, please", "{c}, thanks", "{c} for me",
+            "{c}, as soon as possible", "hello, {c}, thanks",
         ),
-        "test": ("here is my wish: {c}", "could you do this: {c}", "{c}, if you can"),
+        "test": (
+            "please help me: {c}", "quick question for you: {c}", "today I need this, please: {c}", "{c}, if you can",
+        ),
     },
     "chain": {
         "train": (
-            "{c}", "please do this: {c}", "I need this: {c}", "can you help me: {c}", "{c}, thanks",
+            "{c}", *(opener + "{c}" for opener in _OPENERS[:8]), "{c}, thanks", "{c}, as soon as possible",
             "take {x}: {y}", "it is about {x}, I need this: {y}", "for {x} please do this: {y}",
+            "hello, about {x}: {y}", "we look at {x} now: {y}",
         ),
-        "test": ("here is my wish: {c}", "{c}, if you can", "think of {x}; could you do this: {y}"),
-    },
-    "two": {
-        "train": (
-            "{a} and {b}", "{a} and also {b}", "{a}, then {b}", "two things: {a} and {b}",
-            "please do this: {a}; and {b}",
-            "I need this: {a}, and also {b}", "first {a}, then {b}", "can you help me: {a}, {b}, thanks",
+        "test": (
+            "please help me: {c}", "today I need this, please: {c}", "my question about {x}: {y}",
+            "think of {x}; could you do this: {y}",
         ),
-        "test": ("here are my wishes: {a} plus {b}", "{a}, after that {b}", "could you do both: {a} as well as {b}"),
     },
-    "three": {
-        "train": (
-            "{c} and {b}", "{c} and also {b}", "{c}, then {b}", "two things: {c} and {b}",
-            "please do this: {c}; and {b}",
-            "I need this: {c}, and also {b}", "first {c}, then {b}", "can you help me: {c}, {b}, thanks",
-        ),
-        "test": ("here are my wishes: {c} plus {b}", "{c}, after that {b}", "could you do both: {c} as well as {b}"),
-    },
+    "two": {"train": _pairs(_PAIRS, "{a}"), "test": _pairs(_TEST_PAIRS, "{a}")},
+    "three": {"train": _pairs(_PAIRS, "{c}"), "test": _pairs(_TEST_PAIRS, "{c}")},
 }  # fmt: skip
 NAMED = ("named", "called")
 BARE_OBJECT = frozenset({"list", "top", "by_link"})  # kinds whose {o} is the word alone, without "the" and a record

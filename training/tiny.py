@@ -25,8 +25,8 @@ _PROBE = "\ue000"  # private-use character: no template or JSON escape touches i
 class TinyConfig:
     """Config section ``tiny``: used when ``model`` is ``tiny``."""
 
-    hidden_size: int = field(default=128, metadata={"help": "width; 4 heads"})
-    intermediate_size: int = field(default=256, metadata={"help": "width of the feed-forward layers"})
+    hidden_size: int = field(default=96, metadata={"help": "width; 4 heads"})
+    intermediate_size: int = field(default=192, metadata={"help": "width of the feed-forward layers"})
     num_layers: int = field(default=2, metadata={"help": "transformer layers"})
     num_heads: int = field(default=4, metadata={"help": "attention heads"})
     initializer_range: float = field(default=0.08, metadata={"help": "0.02 does not leave the plateau on this size"})
