@@ -15,6 +15,7 @@ stays under a second. Every command also has ``--config``, ``--dry_run`` and ``-
 import dataclasses
 import difflib
 import importlib
+import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -319,4 +320,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
+    except BrokenPipeError:  # the reader went away (``| head``): not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
     sys.exit(code)

@@ -217,7 +217,7 @@ def config_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return sorted(key for key in a.keys() | b.keys() if a.get(key, missing) != b.get(key, missing))
 
 
-def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
+def claim_folder(path: Path, config: dict[str, Any], *, resume: bool | None, overwrite: bool) -> bool:
     """Make ``path`` this run's folder; True if it continues an earlier run. Raises RunFolderError.
 
     A used folder is refused; ``overwrite`` deletes one that carries our marker, ``resume`` continues one of the same
@@ -242,20 +242,22 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool, overwrite:
             )
         return True
     elif used:
+        continued = "" if resume is None else "--resume to continue it, "
         raise RunFolderError(
-            f"run folder {path} is in use; pass --resume to continue it, --overwrite to start anew, or name another"
+            f"run folder {path} is in use; pass {continued}--overwrite to start anew, or name another"
         )
     path.mkdir(parents=True, exist_ok=True)
     return False
 
 
 def open_run(
-    path: Path | str, config: dict[str, Any], *, seed: int, resume: bool = False, overwrite: bool = False
+    path: Path | str, config: dict[str, Any], *, seed: int, resume: bool | None = None, overwrite: bool = False
 ) -> RunDir:
     """Claim a run folder; write ``run_config.json`` (resolved) and ``run.json`` (command, commit, versions, seed).
 
-    Only rank 0 claims and writes; other ranks get a read-only RunDir. Raises RunFolderError on a folder in use,
-    a resume under another config, or an overwrite of a folder that is not ours.
+    ``resume`` is None for commands that cannot continue a run. Only rank 0 claims and writes; other ranks get a
+    read-only RunDir. Raises RunFolderError on a folder in use, a resume under another config, or an overwrite of a
+    folder that is not ours.
     """
     path = Path(path)
     if int(os.environ.get("RANK", "0")) != 0:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import RunDir, open_run, read_jsonl, write_manifest
+from autotools.rundir import RunDir, open_run, read_jsonl, read_manifest, write_manifest
 from autotools.schema import ToolId
 from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchBatch
@@ -85,14 +85,15 @@ def _search_batch(tools: str, encoder: str) -> SearchBatch:
     return lambda queries, categories, k: engine.search_batch(queries, categories, k)
 
 
-def _trainer(config: Config, trl_args: Any, rows: list[dict[str, Any]], names: NameIndex, run: RunDir) -> Any:
+def _trainer(
+    config: Config, trl_args: Any, rows: list[dict[str, Any]], names: NameIndex, run: RunDir, start: Any
+) -> Any:
     from datasets import Dataset
 
     from rl.trainer import ToolSearchTrainer
 
     args, search = config.top(RLArgs), config.section("search")
-    model, tokenizer = load_checkpoint(args.model)
-    search_batch = _search_batch(args.tools, args.encoder)
+    model, tokenizer, search_batch = start
     recorder = TrajectoryRecorder(
         run.path / "trajectories.jsonl", every=args.record_every, groups_per_step=args.record_groups
     )
@@ -121,10 +122,13 @@ def train(config: Config) -> None:
     runtime.start_distributed_cpu()
     names = NameIndex(_ids(args.tools))
     rows, dropped = read_prompts(args.data, names)
+    # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
+    read_manifest(args.data)
+    start = (*load_checkpoint(args.model), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if dropped and run.main:
         print(f"warning: {dropped} of {dropped + len(rows)} prompts have targets outside the corpus and are left out")
-    trainer = _trainer(config, trl_args, rows, names, run)
+    trainer = _trainer(config, trl_args, rows, names, run, start)
     trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
     trainer.save_model(args.output_dir)
     if run.main:

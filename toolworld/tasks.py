@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from autotools.encapsulate import python_name
 from autotools.errors import ToolWorldError
 from autotools.schema import Task, ToolCall, ToolId
 from toolworld.answers import reference_expression, result_expression
@@ -168,11 +169,6 @@ def make_program(refs: list[Ref], calls: list[ToolCall], lengths: list[int]) -> 
         parts.append(result_expression(refs[end - 1], f"r{end - 1}"))
     value = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
     return "\n".join([*lines, f"finish({value})"]) + "\n"
-
-
-def python_name(parameter: str) -> str:
-    """Keyword of a documented parameter: headers such as ``X-Currency`` are no Python names."""
-    return parameter.lower().replace("-", "_")
 
 
 def _argument(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.chat import ChatRenderer
 from autotools.config import Config
-from autotools.rundir import RunDir, open_run, write_manifest
+from autotools.rundir import RunDir, open_run, read_manifest, write_manifest
 from retriever.corpus import load_tools
 from training import runtime
 from training.model_loading import load_checkpoint
@@ -62,12 +62,14 @@ def train(config: Config) -> None:
     dev_rows = read_records(args.data, "dev", args.mixture)
     if args.max_records:
         rows = _first_per_task(rows, args.max_records)
-    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
+    read_manifest(args.data)
+    # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
     model, tokenizer = _model_and_tokenizer(config, rows, trl_args.seed)
     renderer = ChatRenderer(tokenizer)
     limit = trl_args.max_length or 1_000_000
     encoded, counts = encode_records(rows, renderer, limit)
     dev, dev_counts = encode_records(dev_rows, renderer, limit)
+    run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
     trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
     trainer.save_model(args.output_dir)
