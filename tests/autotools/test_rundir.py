@@ -29,6 +29,8 @@ def test_new_folder_tells_what_it_is(tmp_path: Path) -> None:
 def test_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("mine")
     with pytest.raises(RunFolderError, match=f"{tmp_path} is in use; pass --resume .* --overwrite"):
+        rundir.open_run(tmp_path, CONFIG, seed=1, resume=False)
+    with pytest.raises(RunFolderError, match=f"{tmp_path} is in use; pass --overwrite"):  # cannot be resumed at all
         rundir.open_run(tmp_path, CONFIG, seed=1)
     with pytest.raises(RunFolderError, match="was not made by this project"):
         rundir.open_run(tmp_path, CONFIG, seed=1, overwrite=True)
