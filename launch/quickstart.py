@@ -156,16 +156,16 @@ def run_steps(runner: "StageRunner", steps: list[list["Stage"]], out: Path, seed
     for step in steps:
         todo = [stage for stage in step if fresh or not runner.is_done(stage)]
         if step[0].name == LAST:  # the report shows the summary of the stages before it
-            write_summary(runner, out, seed)
+            write_summary(runner, out, seed, steps)
         for stage in todo:
             if stage.makes and stage.makes.exists():  # half made by the interrupted run, inside our own run folder
                 shutil.rmtree(stage.makes)
         runner.run_step(todo)
         fresh = fresh or bool(todo)
-    write_summary(runner, out, seed)
+    write_summary(runner, out, seed, steps)
 
 
-def write_summary(runner: "StageRunner", out: Path, seed: int) -> None:
+def write_summary(runner: "StageRunner", out: Path, seed: int, steps: list[list["Stage"]]) -> None:
     """Write ``summary.json``: seconds per stage, metrics per policy and level, counts of the world and its functions.
 
     Raises DataError if the folder of a stage is incomplete.
@@ -188,7 +188,9 @@ def write_summary(runner: "StageRunner", out: Path, seed: int) -> None:
         "seed": seed,
     }
     write_json(out / "summary.json", summary)
-    write_json(out / "logs" / "memory.json", {"peak_bytes": runner.peak_bytes, "stages": runner.memory})
+    side_by_side = [[stage.name for stage in step] for step in steps]
+    memory = {"peak_bytes": runner.peak_bytes, "stages": runner.memory, "steps": side_by_side}
+    write_json(out / "logs" / "memory.json", memory)
 
 
 def closing(runner: "StageRunner", out: Path) -> None:
@@ -204,7 +206,7 @@ def closing(runner: "StageRunner", out: Path) -> None:
     runner.console.print(table)
     used = f"{runner.elapsed_s():.0f} s in all, {runner.peak_bytes / 1e9:.2f} GB peak memory"
     runner.console.print(used, highlight=False)
-    print(out / "report.html")
+    print(out / "report.md", out / "report.html", sep="\n")
 
 
 if __name__ == "__main__":

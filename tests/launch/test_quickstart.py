@@ -138,7 +138,7 @@ def test_summary_holds_exactly_the_agreed_keys(fakes: ModuleType, tmp_path: Path
     assert summary["seed"] == 4
     assert order(out)[0] == "one" and set(order(out)[1:3]) == {"two", "three"} and order(out)[3:] == ["report"]
     assert (out / "logs" / "two.log").read_text().splitlines()[1] == "hello from two"
-    assert capsys.readouterr().out.strip() == str(out / "report.html")
+    assert capsys.readouterr().out.split() == [str(out / "report.md"), str(out / "report.html")]
     assert json.loads((out / "run.json").read_text())["seed"] == 4
     memory = json.loads((out / "logs" / "memory.json").read_text())
     assert 1e6 < memory["peak_bytes"] < 1e9
