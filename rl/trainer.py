@@ -170,6 +170,8 @@ class ToolSearchTrainer(GRPOTrainer):
     def _record(self, advantages: np.ndarray, keep: np.ndarray, z: np.ndarray, first: int) -> None:
         if self._recorder is None or not self.model.training or not self.accelerator.is_main_process:
             return
+        if not self._recorder.is_due(self.state.global_step):  # before the tokens are decoded for nothing
+            return
         rows = [
             CreditedTrajectory(
                 group=(first + i) // self.num_generations,
@@ -179,10 +181,18 @@ class ToolSearchTrainer(GRPOTrainer):
                 advantages=advantages[i],
                 keep=keep[i],
                 z=z[i],
+                spans=self._rollouts[i].spans,
+                tokens=[self._token_texts(self._rollouts[i].completion_ids[a:b]) for a, b in self._rollouts[i].spans],
             )
             for i, trajectory in enumerate(self._trajectories)
         ]
         self._recorder.record(self.state.global_step, rows)
+
+    def _token_texts(self, ids: list[int]) -> list[str]:
+        """Each token decoded alone; a token that holds only part of a character gives U+FFFD."""
+        return [
+            self._tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False) for i in ids
+        ]
 
     @property
     def trajectories(self) -> list[Trajectory]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ TRAJECTORY = Trajectory(
 )
 
 
-def credited(group: int, rollout: int) -> CreditedTrajectory:
+def credited(group: int, rollout: int, **more: Any) -> CreditedTrajectory:
     return CreditedTrajectory(
         group=group,
         rollout=rollout,
@@ -32,6 +33,7 @@ def credited(group: int, rollout: int) -> CreditedTrajectory:
         advantages=np.array([1.23456, 0.0, -0.5, 7.0]),  # arrays are padded to the longest rollout
         keep=np.array([True, False, True, True]),
         z=np.array([0.25, -1.00004, 9.0]),
+        **more,
     )
 
 
@@ -44,7 +46,17 @@ def test_a_row() -> None:
         {"advantage": 0.0, "kept": False, "z": {}},
         {"advantage": -0.5, "kept": True, "z": {}},
     ]
+    assert row["z"] == {"c.t.a": 0.25, "c.t.b": -1.0}
     assert Trajectory.model_validate(row["trajectory"]) == TRAJECTORY
+
+
+def test_tokens_stand_beside_the_credit_of_their_event() -> None:
+    tokens = [["é", "\u2028", "<|im_end|>"], ["\ufffd", "<|im_end|>"], ["a"]]
+    row = json.loads(json.dumps(credited(0, 0, spans=[(0, 3), (9, 11), (20, 21)], tokens=tokens).row(0)))
+    assert [(event["span"], event["tokens"]) for event in row["credit"]] == [
+        ([0, 3], tokens[0]), ([9, 11], tokens[1]), ([20, 21], tokens[2]),
+    ]  # fmt: skip
+    assert [event["advantage"] for event in row["credit"]] == [1.2346, 0.0, -0.5]
 
 
 def test_due_steps_and_whole_groups(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ Make = Callable[..., Any]
 def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Make:
     """(class, key=value ...) -> a trainer of that class, in training mode and not started."""
     from rl import trainer as module
+    from training.model_loading import load_checkpoint
 
     def build(cls: type, credit: Any = None, **keys: Any) -> Any:
         out = tmp_path_factory.mktemp("run")
@@ -61,7 +62,8 @@ def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory:
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", cls)
-            trainer = run._trainer(config, trl_args, rows, names, RunDir(out))
+            start = (*load_checkpoint(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
+            trainer = run._trainer(config, trl_args, rows, names, RunDir(out), start)
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1
         if credit is not None:
@@ -259,3 +261,26 @@ def test_recorded_groups(make: Make, scripted: ModuleType) -> None:
     rows = read_jsonl(trainer._recorder.path)
     assert [(r["group"], r["rollout"]) for r in rows] == [(g, i) for g in range(2) for i in range(4)]
     assert [r["trajectory"]["task_id"] for r in rows] == [t.task_id for t in trainer.trajectories[:8]]
+
+
+def test_recorded_tokens_are_those_under_the_loss(make: Make, scripted: ModuleType) -> None:
+    """Span, texts and credit of each recorded event against TRL's own batch: ids, mask and advantages by position."""
+    from autotools.rundir import read_jsonl
+
+    trainer = make(scripted.ScriptedTrainer)
+    out = batch_of(trainer)
+    mask = (out["completion_mask"] * out["tool_mask"]).numpy()
+    kinds = set()
+    for i, row in enumerate(read_jsonl(trainer._recorder.path)):
+        covered = np.zeros(mask.shape[1], dtype=bool)
+        for event, credit in zip(row["trajectory"]["events"], row["credit"], strict=True):
+            start, end = credit["span"]
+            assert "".join(credit["tokens"]) == event["text"] + "<|im_end|>"
+            assert credit["tokens"] == [trainer._tokenizer.decode([t]) for t in out["completion_ids"][i, start:end]]
+            assert (mask[i, start:end] == credit["kept"]).all()
+            want = credit["advantage"] if credit["kept"] else 0.0
+            np.testing.assert_allclose(out["advantages"][i, start:end].numpy(), want, atol=1e-4)
+            covered[start:end] = True
+            kinds.add(credit["kept"])
+        assert not mask[i, ~covered].any()
+    assert kinds == {True, False}
