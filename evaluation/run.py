@@ -26,6 +26,7 @@ from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
 from evaluation.selection import UNSEEN, compare, read_tasks, score_tasks, text_differences, text_table
 
+SUITES = ("toolworld", "stabletoolbench")
 ONE_SHOT_KS = (1, 2, 3, 4, 5)
 LOW_ANSWERED_SHARE = 0.8  # below it a policy has probably collapsed into searching without end
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
@@ -38,7 +39,7 @@ class EvalArgs:
     world: str = field(metadata={"help": "tool world folder (tools.jsonl, tasks/)"})
     out: str = field(metadata={"help": "new folder for predictions and metrics"})
     policies: list[str] = field(metadata={"help": "name=bm25 or name=CHECKPOINT, one or several, in order"})
-    suite: str = field(default="toolworld", metadata={"help": "set of tasks; so far only 'toolworld'"})
+    suite: str = field(default="toolworld", metadata={"help": "set of tasks: toolworld or stabletoolbench"})
     split: str = field(default="test", metadata={"help": "train, dev or test"})
     limit: int = field(default=0, metadata={"help": "play only so many tasks, drawn with the seed; 0: all"})
     seed: int = field(default=0, metadata={"help": "seed of the draw and of the bootstrap"})
@@ -47,8 +48,8 @@ class EvalArgs:
     overwrite: bool = field(default=False, metadata={"help": "replace an earlier evaluation in OUT"})
 
     def __post_init__(self) -> None:
-        if self.suite != "toolworld":
-            raise ValueError(f"unknown suite {self.suite!r}; known: toolworld")
+        if self.suite not in SUITES:
+            raise ValueError(f"unknown suite {self.suite!r}; known: {', '.join(SUITES)}")
         if self.limit < 0 or self.batch_size < 1:
             raise ValueError(f"limit {self.limit} must be 0 or more, batch_size {self.batch_size} 1 or more")
 

@@ -106,10 +106,14 @@ def score_tasks(trajectories: Iterable[Trajectory], tasks: Sequence[Task] | None
 
 
 def group_scores(scores: Sequence[TaskScore]) -> dict[str, list[TaskScore]]:
-    """Split into ``overall`` (without the unseen domain), each level (likewise), and ``unseen`` if there is one."""
+    """Split into ``overall`` (without the unseen domain), each level (likewise), and ``unseen`` if there is one.
+
+    The tool world's three levels all show, also without a task; another suite has the groups that its tasks name.
+    """
     seen = [score for score in scores if not score.unseen]
     groups = {OVERALL: seen}
-    for level in sorted({*LEVELS, *(score.level for score in seen)}):
+    found = {score.level for score in seen}
+    for level in sorted({*LEVELS, *found} if found <= set(LEVELS) else found):
         groups[level] = [score for score in seen if score.level == level]
     unseen = [score for score in scores if score.unseen]
     return {**groups, UNSEEN: unseen} if unseen else groups
@@ -192,13 +196,14 @@ def read_tasks(path: Path) -> list[Task]:
 def text_table(table: dict[str, dict[str, Any]]) -> str:
     """Plain text: one line per group, one column per score, intervals of F1 and SRecall below their means."""
     columns = ("f1", "recall", "precision", "match", "srecall", MATCH_GIVEN_COMPLETE, "searches", "answered")
-    lines = [f"{'group':<9}{'n':>6}" + "".join(f"{name[:16]:>17}" for name in columns)]
+    width = max(9, *(len(group) + 1 for group in table))
+    lines = [f"{'group':<{width}}{'n':>6}" + "".join(f"{name[:16]:>17}" for name in columns)]
     for group, row in table.items():
         cells = (f"{'-' if row[name] is None else format(row[name], '.3f'):>17}" for name in columns)
-        lines.append(f"{group:<9}{row['n']:>6}" + "".join(cells))
+        lines.append(f"{group:<{width}}{row['n']:>6}" + "".join(cells))
         if row["n"]:
             pairs = (row["intervals"][name] for name in columns)
-            lines.append(" " * 15 + "".join(f"{f'[{p[0]:.3f} {p[1]:.3f}]' if p else '':>17}" for p in pairs))
+            lines.append(" " * (width + 6) + "".join(f"{f'[{p[0]:.3f} {p[1]:.3f}]' if p else '':>17}" for p in pairs))
     return "\n".join(lines)
 
 

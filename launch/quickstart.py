@@ -1,5 +1,7 @@
 """The whole pipeline on the embedded tool world, as a chain of ordinary commands: ``bash launch/quickstart.sh``.
 
+``--config configs/quickstart/real.yaml --corpus FILE --queries DIR`` puts real tools and requests in its place.
+
 world -> data -> sft -> (rl | sft_longer, side by side) -> evaluate -> report. Each stage meets the next in files, so
 any of the commands that ``--dry_run`` prints can be run alone. Writes ``OUT/report.html`` and ``OUT/summary.json``.
 """
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.config import load_config, run_main
-from autotools.errors import ConfigError
+from autotools.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from stage_runner import Stage, StageRunner
@@ -52,10 +54,14 @@ PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
     ),
     (("report", "{python} -m evaluation.report --run {out}"),),
 )
+IMPORT = (  # the row of world where tools and requests are real
+    "{python} -m data_synthesis.real --corpus {corpus} --queries {queries} --out {out}/world --seed {seed}"
+)
+SOURCES = {"toolworld": "runs/quickstart", "real": "runs/real"}  # where tools come from, and the run folder then
 FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
 LAST = "report"
+WORLD_COUNTS = ("tools", "tasks", "programs_verified")  # into summary.json
 STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
-LEVELS = ("overall", "I1", "I2", "I3")
 ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
     "OMP_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -70,10 +76,13 @@ ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by 
 class QuickstartArgs:
     """Keys of the quickstart. Stage configs are files; ``more`` reaches any key of any stage from here."""
 
-    out: str = field(default="runs/quickstart", metadata={"help": "run folder; relative to where you are"})
+    out: str = field(default="", metadata={"help": "run folder; default runs/quickstart or, for real tools, runs/real"})
     seed: int = field(default=0, metadata={"help": "seed of every stage"})
     resume: bool = field(default=False, metadata={"help": "keep finished stages of an interrupted run, do the rest"})
     overwrite: bool = field(default=False, metadata={"help": "delete an earlier run in the same folder first"})
+    source: str = field(default="toolworld", metadata={"help": "toolworld, or real: read corpus and queries"})
+    corpus: str = field(default="", metadata={"help": "real tools only: corpus.jsonl or corpus.jsonl.gz"})
+    queries: str = field(default="", metadata={"help": "real tools only: folder of the query files"})
     data: str = field(default="configs/data/toolworld.yaml", metadata={"help": "config of the stage data"})
     sft: str = field(default="configs/sft/quickstart.yaml", metadata={"help": "config of the stage sft"})
     sft_longer: str = field(default="configs/sft/quickstart_longer.yaml", metadata={"help": "config of sft_longer"})
@@ -82,6 +91,14 @@ class QuickstartArgs:
     more: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "further keys of a stage: --more rl.max_steps=5 sft.max_steps=20"}
     )
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"unknown source {self.source!r}; known: {', '.join(SOURCES)}")
+        if self.source == "real" and not (self.corpus and self.queries):
+            raise ValueError("real tools need both --corpus FILE and --queries DIR")
+        if self.source != "real" and (self.corpus or self.queries):
+            raise ValueError("corpus and queries belong to real tools: add --config configs/quickstart/real.yaml")
 
 
 def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
@@ -94,6 +111,7 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
         "out": _shown(out),
         "seed": str(args.seed),
         **{name: _config_file(getattr(args, name)) for name in STAGE_CONFIGS},
+        **{name: _shown((Path.cwd() / getattr(args, name)).resolve()) for name in ("corpus", "queries")},
     }
     more: dict[str, list[str]] = {}
     for key, value in args.more.items():
@@ -104,6 +122,7 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
         step = []
         for name, command in rows:
             folder = FOLDERS.get(name, name)
+            command = IMPORT if (name, args.source) == ("world", "real") else command
             filled = [word.format(**words) for word in command.split()] + more.pop(name, [])
             step.append(Stage(name, tuple(filled), out / folder if folder else None))
         steps.append(step)
@@ -128,8 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the pipeline; returns 0. Raises AutoToolsError for bad use or a failed stage."""
     config = load_config(argv, {"": QuickstartArgs}, prog="bash launch/quickstart.sh", description=__doc__ or "")
     args = config.top(QuickstartArgs)
-    chosen = "out" in config.explicit
-    out = (Path.cwd() / args.out if chosen else ROOT / args.out).resolve()
+    out = (Path.cwd() / args.out if args.out else ROOT / SOURCES[args.source]).resolve()
     steps = stage_table(args, out)
     if config.dry_run:
         for stage in (stage for step in steps for stage in step):
@@ -139,6 +157,10 @@ def main(argv: list[str] | None = None) -> int:
     from stage_runner import StageRunner, interrupts_as_exceptions
 
     from autotools.rundir import open_run
+
+    for path in filter(None, (args.corpus, args.queries)):
+        if not (Path.cwd() / path).exists():
+            raise DataError(f"{path} does not exist; the corpus file and the folder of query files must be there")
 
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -171,22 +193,24 @@ def write_summary(runner: "StageRunner", out: Path, seed: int, steps: list[list[
     Raises DataError if the folder of a stage is incomplete.
     """
     from autotools.rundir import read_jsonl, read_manifest, write_json
-    from evaluation.selection import summary_form
+    from evaluation.selection import UNSEEN, summary_form
 
-    counts = read_manifest(out / "world")["counts"]
-    functions = read_jsonl(out / "world" / "functions.jsonl")
+    world, library = read_manifest(out / "world"), out / "world" / "functions.jsonl"
+    functions = read_jsonl(library) if library.is_file() else []  # real tools have none
     read_manifest(out / "eval")
     metrics = json.loads((out / "eval" / "metrics.json").read_text(encoding="utf-8"))
     summary = {
         "wall_s": runner.wall_s,
         "eval": {
-            name: summary_form({level: table[level] for level in LEVELS if level in table})
+            name: summary_form({group: row for group, row in table.items() if group != UNSEEN})
             for name, table in metrics["policies"].items()
         },
-        "world": {name: counts[name] for name in ("tools", "tasks", "programs_verified")},
+        "world": {name: world["counts"][name] for name in WORLD_COUNTS if name in world["counts"]},
         "functions": {"total": len(functions), "verified": sum(1 for row in functions if row["verified"])},
         "seed": seed,
     }
+    if "note" in world:
+        summary["note"] = world["note"]
     write_json(out / "summary.json", summary)
     side_by_side = [[stage.name for stage in step] for step in steps]
     memory = {"peak_bytes": runner.peak_bytes, "stages": runner.memory, "steps": side_by_side}
@@ -197,13 +221,16 @@ def closing(runner: "StageRunner", out: Path) -> None:
     """Print the table of policies, the time and memory used, and where the report is."""
     from rich.table import Table
 
-    evaluated = json.loads((out / "summary.json").read_text(encoding="utf-8"))["eval"]
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    evaluated = summary["eval"]
     columns = ("f1", "recall", "precision", "match", "srecall", "n")
     table = Table("policy", *columns, title="held-out test tasks")
     for policy, levels in evaluated.items():
         values = [levels["overall"].get(column) for column in columns]
         table.add_row(policy, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in values))
     runner.console.print(table)
+    if "note" in summary:
+        runner.console.print(summary["note"], highlight=False)
     used = f"{runner.elapsed_s():.0f} s in all, {runner.peak_bytes / 1e9:.2f} GB peak memory"
     runner.console.print(used, highlight=False)
     print(out / "report.md", out / "report.html", sep="\n")
