@@ -22,6 +22,8 @@ from training.model_loading import load_checkpoint
 if TYPE_CHECKING:
     from trl import GRPOConfig
 
+TRAJECTORIES = "trajectories.jsonl"
+
 
 def trainer_config(config: Config) -> "GRPOConfig":
     """``trl.GRPOConfig`` with our defaults where the user set none; token budgets come from section ``search``.
@@ -95,7 +97,7 @@ def _trainer(
     args, search = config.top(RLArgs), config.section("search")
     model, tokenizer, search_batch = start
     recorder = TrajectoryRecorder(
-        run.path / "trajectories.jsonl", every=args.record_every, groups_per_step=args.record_groups
+        run.path / TRAJECTORIES, every=args.record_every, groups_per_step=args.record_groups
     )
     return ToolSearchTrainer(
         model=model,
@@ -128,8 +130,11 @@ def train(config: Config) -> None:
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if dropped and run.main:
         print(f"warning: {dropped} of {dropped + len(rows)} prompts have targets outside the corpus and are left out")
+    if runtime.is_complete(run.path, args.resume):
+        return
+    checkpoint = runtime.rewind(args.output_dir, TRAJECTORIES) if args.resume else None
     trainer = _trainer(config, trl_args, rows, names, run, start)
-    trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
     if run.main:
         trainer.processing_class.save_pretrained(args.output_dir)

@@ -1,8 +1,9 @@
 """TRL's GRPOTrainer with the search episode as its turn loop and per-event advantages.
 
-TRL keeps: batching, optimisation, loss variants, KL, vLLM, checkpoints, logging. Ours, by overriding four private
+TRL keeps: batching, optimisation, loss variants, KL, vLLM, checkpoints, logging. Ours, by overriding five private
 hooks of trl 1.16 (tests pin their signatures):
 
+- ``_get_train_sampler``: a resumed run continues the order of the prompts;
 - ``_tokenize_prompts``: prompts come from the one renderer;
 - ``_generate_single_turn``: ranks generate in lockstep (equal batch sizes), the reason stands there;
 - ``_tool_call_loop``: the shared turn loop; a malformed call is answered instead of ending the rollout, all searches
@@ -10,13 +11,15 @@ hooks of trl 1.16 (tests pin their signatures):
 - ``_generate_and_score_completions``: (B,) advantages become (B, T) by event.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import gather_object
+from torch.utils.data import Sampler
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from autotools.chat import ChatRenderer
 from autotools.schema import Trajectory
@@ -53,6 +56,10 @@ class ToolSearchTrainer(GRPOTrainer):
         super().__init__(*args, reward_funcs=self._selection_reward, **kwargs)
         self._renderer = ChatRenderer(self._tokenizer, dict(self.chat_template_kwargs or {}))
         self._rollouts: list[Rollout] = []
+
+    def _get_train_sampler(self, dataset: Any = None) -> Sampler:
+        sampler = super()._get_train_sampler(dataset)
+        return ResumableSampler(sampler, lambda: int(self.state.epoch or 0)) if self.shuffle_dataset else sampler
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
@@ -198,6 +205,26 @@ class ToolSearchTrainer(GRPOTrainer):
     def trajectories(self) -> list[Trajectory]:
         """Trajectories of the newest batch on this rank."""
         return self._trajectories
+
+
+class ResumableSampler(Sampler):
+    """TRL's prompt order, also after a resumption in a later pass over the data.
+
+    TRL shuffles each pass with the next numbers of one generator; a resumed run would take the first pass's order again.
+    ``passes_done()`` is asked when a pass begins. Transformers skips what the pass has had before.
+    """
+
+    def __init__(self, sampler: RepeatSampler, passes_done: Callable[[], int]):
+        self._sampler, self._passes_done = sampler, passes_done
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = self._sampler.generator.manual_seed(self._sampler.seed)
+        for _ in range(self._passes_done()):
+            torch.randperm(self._sampler.num_samples, generator=generator)
+        yield from self._sampler
 
 
 def spread_over_tokens(

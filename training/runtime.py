@@ -1,8 +1,18 @@
-"""What SFT and RL need around a trainer on any machine: CPU defaults, process groups, metrics file, checkpoints."""
+"""What SFT and RL need around a trainer on any machine: CPU defaults, process groups, metrics file, checkpoints.
 
+A killed run must resume as if nothing had happened. So a checkpoint counts only if every file of it is whole, and rows
+that were logged after it are dropped, because the resumed run logs them again.
+"""
+
+import json
 import os
+import shutil
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from autotools.rundir import write_text
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -56,20 +66,101 @@ def is_main_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def find_checkpoint(output_dir: str | Path) -> str | None:
-    """Newest ``checkpoint-N`` of a run folder, or None."""
+def _state(checkpoint: Path) -> dict[str, Any] | None:
+    """The trainer's state if the checkpoint is complete: Transformers writes it last, torch ends its zip files last."""
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))  # only ranks above 0 may write after rank 0 wrote the state
+    others = [checkpoint / f"rng_state_{rank}.pth" for rank in range(ranks) if ranks > 1]
+    if not all(zipfile.is_zipfile(path) for path in [*checkpoint.rglob("*.pt"), *checkpoint.glob("*.pth"), *others]):
+        return None
+    return state
+
+
+def _checkpoints(output_dir: str | Path) -> dict[int, Path]:
+    """{step: folder}, whole or not."""
     found = [p for p in Path(output_dir).glob("checkpoint-*") if p.name.rpartition("-")[2].isdigit()]
-    complete = [p for p in found if (p / "trainer_state.json").exists()]
-    return str(max(complete, key=lambda p: int(p.name.rpartition("-")[2]))) if complete else None
+    return {int(p.name.rpartition("-")[2]): p for p in found}
+
+
+def find_checkpoint(output_dir: str | Path) -> str | None:
+    """Newest complete ``checkpoint-N`` of a run folder that has steps left to train, or None.
+
+    Not the last one of a run: Transformers would train one step beyond the end from there.
+    """
+    for step, path in sorted(_checkpoints(output_dir).items(), reverse=True):
+        state = _state(path)
+        if state is not None and step < state.get("max_steps", step + 1):
+            return str(path)
+    return None
+
+
+def rewind(output_dir: str | Path, trajectories: str | None = None) -> str | None:
+    """Bring a killed run's folder to the state of its newest complete checkpoint, and return that (None: the start).
+
+    Newer and half-written checkpoints go, and so do the rows of ``metrics.jsonl`` and of the file ``trajectories``
+    (whose ``step`` counts from 0) that the resumed run writes again. On ranks other than 0 nothing is changed.
+    """
+    found = find_checkpoint(output_dir)
+    if not is_main_process():
+        return found
+    step = int(found.rpartition("-")[2]) if found else 0
+    for path in _checkpoints(output_dir).values():
+        if str(path) != found and (int(path.name.rpartition("-")[2]) > step or _state(path) is None):
+            shutil.rmtree(path)
+
+    def logged_before(row: dict[str, Any]) -> bool:  # nothing without a checkpoint; train_runtime ends a whole run
+        return step > 0 and row["step"] <= step and "train_runtime" not in row
+
+    _keep_rows(Path(output_dir) / "metrics.jsonl", logged_before)
+    if trajectories:
+        _keep_rows(Path(output_dir) / trajectories, lambda row: row["step"] < step)
+    return found
+
+
+def is_complete(output_dir: str | Path, resume: bool) -> bool:
+    """Whether a resumption finds a finished run, and says so: there is nothing to do, and it must not start again."""
+    done = resume and (Path(output_dir) / "manifest.json").is_file()
+    if done:
+        if is_main_process():
+            print(f"{output_dir} is complete already; nothing to resume")
+        stop_distributed()
+    return done
+
+
+def _keep_rows(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Rewrite a JSON lines file with its wanted rows only; a last line that was cut off by a kill goes, too."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if wanted(row):
+            kept.append(line + "\n")
+    write_text(path, "".join(kept))
+
+
+def tokens_seen(checkpoint: str | None) -> int:
+    """Training tokens until a checkpoint, from its log. TRL's SFT trainer counts from 0 after a resumption."""
+    history = (_state(Path(checkpoint)) or {}).get("log_history", []) if checkpoint else []
+    return int(max((row["num_tokens"] for row in history if "num_tokens" in row), default=0))
 
 
 def metrics_callback(run: "RunDir") -> "TrainerCallback":
-    """Callback that appends every log of the trainer to ``metrics.jsonl`` as ``{"step", ...}``."""
+    """Callback that appends every log of the trainer to ``metrics.jsonl`` as ``{"step", ...}``.
+
+    Without ``train_loss``: after a resumption Transformers divides the loss since then by all steps.
+    """
     from transformers import TrainerCallback
 
     class MetricsFile(TrainerCallback):
         def on_log(self, args, state, control, logs=None, **kwargs):
             if state.is_world_process_zero and logs:
-                run.log({"step": state.global_step, **logs})
+                run.log({"step": state.global_step, **{k: v for k, v in logs.items() if k != "train_loss"}})
 
     return MetricsFile()

@@ -70,8 +70,12 @@ def train(config: Config) -> None:
     encoded, counts = encode_records(rows, renderer, limit)
     dev, dev_counts = encode_records(dev_rows, renderer, limit)
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
+    if runtime.is_complete(run.path, args.resume):
+        return
+    checkpoint = runtime.rewind(args.output_dir) if args.resume else None
     trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
-    trainer.train(resume_from_checkpoint=runtime.find_checkpoint(args.output_dir) if args.resume else None)
+    trainer._total_train_tokens = runtime.tokens_seen(checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
     if run.main:
         tokenizer.save_pretrained(args.output_dir)

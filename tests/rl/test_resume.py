@@ -1,0 +1,112 @@
+"""A killed RL run that is resumed ends bit by bit like one that was never stopped."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotools.rundir import read_jsonl
+from rl import train
+from training.runtime import find_checkpoint
+
+Argv = Callable[..., list[str]]
+KEYS = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}  # a pass has 3 steps
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """Metrics without wall times."""
+    timed = ("time", "runtime", "per_second")
+    return [{k: v for k, v in row.items() if not k.endswith(timed)} for row in read_jsonl(out / "metrics.jsonl")]
+
+
+def same_weights(a: Path, b: Path) -> bool:
+    from safetensors.torch import load_file
+
+    left, right = (load_file(folder / "model.safetensors") for folder in (a, b))
+    return left.keys() == right.keys() and all((left[name] == right[name]).all() for name in left)
+
+
+@pytest.fixture(scope="module")
+def finished(small_world: Path, rl_argv: Argv, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rl") / "run"
+    assert train.main(rl_argv(small_world, out, **KEYS)) == 0
+    return out
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no handler of ours or of TRL's may catch it."""
+
+
+@pytest.mark.parametrize(
+    ("step", "resumed_from"),
+    [(1, None), (5, 4), (6, 4), (7, 6)],
+    ids=["before any checkpoint", "in the second pass", "while writing a checkpoint", "in the third pass"],
+)
+def test_resumed_run_equals_the_unbroken_one(
+    step: int,
+    resumed_from: int | None,
+    finished: Path,
+    small_world: Path,
+    rl_argv: Argv,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rl.trainer import ToolSearchTrainer
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        if step % 2:
+            generate = ToolSearchTrainer._generate_and_score_completions
+
+            def stop(self: Any, inputs: Any) -> Any:
+                if self.state.global_step == step:
+                    raise Killed
+                return generate(self, inputs)
+
+            patch.setattr(ToolSearchTrainer, "_generate_and_score_completions", stop)
+        else:
+            save = ToolSearchTrainer._save_rng_state
+
+            def stop_saving(self: Any, folder: str) -> None:
+                if self.state.global_step == step:
+                    raise Killed
+                save(self, folder)
+
+            patch.setattr(ToolSearchTrainer, "_save_rng_state", stop_saving)
+        with pytest.raises(Killed):
+            train.main(rl_argv(small_world, out, **KEYS))
+    with (out / "trajectories.jsonl").open("a") as file:
+        file.write('{"step": 99, "trajec')  # a kill may cut a line off
+    found = find_checkpoint(out)
+    assert (found and int(found.rpartition("-")[2])) == resumed_from
+    assert train.main([*rl_argv(small_world, out, **KEYS), "--resume", "true"]) == 0
+    assert same_weights(out, finished)
+    assert rows(out) == rows(finished)
+    assert read_jsonl(out / "trajectories.jsonl") == read_jsonl(finished / "trajectories.jsonl")
+    assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
+
+
+def test_killed_after_the_last_step(finished: Path, small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    """The last checkpoint is not used: Transformers would train a ninth step from it."""
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    saved = json.loads((out / "run_config.json").read_text())
+    (out / "run_config.json").write_text(json.dumps({**saved, "output_dir": str(out)}))
+    (out / "manifest.json").unlink()
+    (out / "model.safetensors").write_bytes(b"half")
+    assert {p.name for p in out.glob("checkpoint-*")} == {"checkpoint-6", "checkpoint-8"}
+    assert train.main([*rl_argv(small_world, out, **KEYS), "--resume", "true"]) == 0
+    assert same_weights(out, finished) and rows(out) == rows(finished)
+    assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
+
+
+def test_a_complete_run_is_left_alone(
+    finished: Path, small_world: Path, rl_argv: Argv, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*") if p.is_file() and p.name != "run.json"}
+    assert train.main([*rl_argv(small_world, finished, **KEYS), "--resume", "true"]) == 0
+    assert "complete already" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*") if p.is_file() and p.name != "run.json"} == before
