@@ -30,17 +30,18 @@ def verify(
     cases: Mapping[ToolId, Sequence[Case | tuple[dict[str, Any], Any]]],
     runner: ProgramRunner,
     specs: Sequence[ToolSpec] = (),
-    session: str = "verify",
+    session: str | None = None,
 ) -> list[VerifiedFunction]:
     """The same functions, in order, with ``verified``, ``checks`` (cases that held) and ``reason`` filled in.
 
     ``cases`` must come from the records, not from the service. With ``specs``, a function is also compared with its
     document, and the value with the documented response template. ``session`` starts the names of the server
-    sessions; give another one if several processes verify against one server. Raises SandboxError if the tool
-    server or the child fails (a failure of ours is not a verdict on the function).
+    sessions; None makes one that no earlier run of this process had, whose writes would be met again. Give one if
+    the server's log must be the same from run to run, or if several processes share a server. Raises SandboxError if
+    the tool server or the child fails (a failure of ours is not a verdict on the function).
     """
     documents = {spec.id: spec for spec in specs}
-    session = f"{session}-{next(_RUNS)}"  # writes of an earlier run on the same server must not be met again
+    session = session or f"verify-{next(_RUNS)}"
     return [_verify_one(f, cases.get(f.tool, ()), runner, documents, session) for f in functions]
 
 

@@ -1,6 +1,6 @@
 """``python -m toolworld.build --out DIR``: write the embedded tool world as files, and check every one of its claims.
 
-Starts the server, writes both documentation forms, reads the tools back from the OpenAPI form, makes and verifies
+Starts the server, writes the three documentation forms, reads the tools back from the OpenAPI form, makes and verifies
 their functions, runs the program of every task against the server and compares its answer with the records. What
 fails goes to ``rejected.jsonl``; ``manifest.json`` is written last. The same seed gives the same bytes.
 """
@@ -57,10 +57,11 @@ def build(out: Path, seed: int, sizes: dict[str, int] | None = None) -> dict[str
     from autotools.docs.openapi import read_openapi
     from autotools.encapsulate import encapsulate, library_source
     from autotools.program import ProgramRunner
-    from autotools.rundir import write_json, write_jsonl, write_manifest
+    from autotools.rundir import write_json, write_jsonl, write_manifest, write_text
     from autotools.verify import verify
     from toolworld.cases import verification_cases
     from toolworld.documents import openapi_document, rapidapi_documents
+    from toolworld.markdown_pages import markdown_documents
     from toolworld.measure import search_figures
     from toolworld.server import WorldServer
     from toolworld.tasks import make_tasks
@@ -72,6 +73,8 @@ def build(out: Path, seed: int, sizes: dict[str, int] | None = None) -> dict[str
     write_json(out / "openapi.json", document)
     for name, content in rapidapi_documents(world).items():
         write_json(out / "rapidapi" / name, content)
+    for name, page in markdown_documents(world).items():
+        write_text(out / "markdown" / name, page)
     tasks = make_tasks(world, seed, sizes)
     functions = encapsulate(specs)
     keys = {domain.category: domain.api_key for domain in world.domains if domain.api_key}
@@ -79,7 +82,7 @@ def build(out: Path, seed: int, sizes: dict[str, int] | None = None) -> dict[str
         WorldServer(world, log_path=out / "requests.jsonl") as server,
         ProgramRunner(library_source(functions), server.base_url, keys) as runner,
     ):
-        functions = verify(functions, verification_cases(world, seed), runner, specs)
+        functions = verify(functions, verification_cases(world, seed), runner, specs, session="verify")
         kept, rejected = run_programs(tasks, runner)
     write_jsonl(out / "tools.jsonl", specs)
     write_jsonl(out / "functions.jsonl", functions)

@@ -1,9 +1,10 @@
-"""The world's documentation in two forms, written from the catalog: OpenAPI 3 and ToolBench/RapidAPI JSON.
+"""The world's documentation in two JSON forms, written from the catalog: OpenAPI 3 and ToolBench/RapidAPI.
+
+The third form, Markdown, is in ``toolworld/markdown_pages.py``.
 
 Neither form ever contains an API key or a record: only what the provider of a service would publish.
 """
 
-import re
 from typing import Any
 
 from autotools.encapsulate import python_name
@@ -128,8 +129,13 @@ def rapidapi_documents(world: Any) -> dict[str, dict[str, Any]]:
     return documents
 
 
+def tool_host(resource: Resource) -> str:
+    """Host name that the RapidAPI and Markdown forms give; ``.invalid`` never resolves (RFC 2606)."""
+    return f"{resource.tool.replace('_', '-')}.tools.invalid"
+
+
 def _rapidapi_tool(resource: Resource) -> dict[str, Any]:
-    host = f"{re.sub('_', '-', resource.tool)}.tools.invalid"  # .invalid never resolves (RFC 2606)
+    host = tool_host(resource)
     return {
         "product_id": f"api_{resource.tool}",
         "tool_description": resource.description,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from autotools.docs import AUTH_NOTE
+from autotools.docs import AUTH_NOTE, with_unique_ids
 from autotools.errors import ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
@@ -26,17 +26,7 @@ def read_openapi(document: dict[str, Any]) -> list[ToolSpec]:
     if not isinstance(paths, dict):
         raise ToolDocError("not an OpenAPI document: 'paths' is missing or not an object; give an OpenAPI 3 file")
     reader = _Reader(document)
-    specs: list[ToolSpec] = []
-    seen: dict[ToolId, int] = {}
-    for path, verb, shared, operation in _operations(reader, paths):
-        spec = reader.spec(path, verb, shared, operation)
-        seen[spec.id] = count = seen.get(spec.id, 0) + 1
-        if count > 1:
-            renamed = spec.id.model_copy(update={"api": f"{spec.id.api}_v{count}"})
-            note = f"id {spec.id} occurs {count} times; this one was renamed"
-            spec = spec.model_copy(update={"id": renamed, "notes": (*spec.notes, note)})
-        specs.append(spec)
-    return specs
+    return with_unique_ids(reader.spec(*operation) for operation in _operations(reader, paths))
 
 
 def _operations(reader: "_Reader", paths: dict[str, Any]) -> Iterator[tuple[str, str, list[Any], dict[str, Any]]]:

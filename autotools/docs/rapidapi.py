@@ -4,7 +4,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from autotools.docs import AUTH_NOTE
+from autotools.docs import AUTH_NOTE, with_unique_ids
 from autotools.errors import ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
@@ -26,19 +26,10 @@ def read_rapidapi(document: dict[str, Any], category: str) -> list[ToolSpec]:
     apis = document.get("api_list")
     if not name or not isinstance(apis, list):
         raise ToolDocError(f"not a RapidAPI tool file (category {category!r}): 'name' or 'api_list' is missing")
-    specs: list[ToolSpec] = []
-    seen: dict[str, int] = {}
     for api in apis:
         if not isinstance(api, dict) or not api.get("name"):
             raise ToolDocError(f"tool {name!r} (category {category!r}): an entry of api_list has no name")
-        spec = _spec(document, str(name), category, api)
-        seen[spec.id.api] = count = seen.get(spec.id.api, 0) + 1
-        if count > 1:
-            renamed = ToolId(category=category, tool=spec.id.tool, api=f"{spec.id.api}_v{count}")
-            note = f"id {spec.id} occurs {count} times; this one was renamed"
-            spec = spec.model_copy(update={"id": renamed, "notes": (*spec.notes, note)})
-        specs.append(spec)
-    return specs
+    return with_unique_ids(_spec(document, str(name), category, api) for api in apis)
 
 
 def _spec(document: dict[str, Any], name: str, category: str, api: dict[str, Any]) -> ToolSpec:

@@ -35,6 +35,7 @@ def test_folder_is_complete_and_every_claim_held(folder: Path) -> None:
     assert len(read_jsonl(folder / "tasks" / "test.jsonl", Task)) == 70
     assert all(f.checks >= 3 for f in read_jsonl(folder / "functions.jsonl", VerifiedFunction))
     assert len(list((folder / "rapidapi").glob("*/*.json"))) == 24
+    assert len(list((folder / "markdown").glob("*/*.md"))) == 24
 
 
 def test_tools_are_those_of_the_catalog(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The catalog keeps what issue A asks of it; every figure is counted here anew from the plain declarations."""
+"""The catalog keeps what issues A and B ask of it; every figure is counted here anew from the plain declarations."""
 
 import copy
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotools.categories import TOOLBENCH_CATEGORIES
 from toolworld.world import World, build_world
 
 
@@ -17,19 +18,20 @@ def world() -> World:
 
 
 def test_size(world: World) -> None:
-    assert len(world.domains) >= 6 and len({d.category for d in world.domains}) == len(world.domains)
-    assert 100 <= len(world.refs) <= 120
+    assert len(world.domains) >= 12 and len({d.category for d in world.domains}) == len(world.domains)
+    assert 96 <= len(world.refs) <= 130
     assert sum(d.test_only for d in world.domains) == 1
     assert sum(d.api_key is not None for d in world.domains) == 1
     assert all(len(table) >= 30 for table in world.tables.values())
 
 
-def test_categories_are_raw_toolbench_names(world: World) -> None:
-    path = Path(__file__).parents[2] / "../shared/data/sources/toolbench_corpus/categories.json"
-    if not path.exists():
-        pytest.skip("needs the shared data samples beside the checkout")
-    raw = {row["category"] for row in json.loads(path.read_text())}
-    assert {d.category for d in world.domains} <= raw
+@pytest.mark.shared
+def test_categories_are_raw_toolbench_names(world: World, shared_data: Path) -> None:
+    path = shared_data / "data" / "sources" / "toolbench_corpus" / "categories.json"
+    raw = {row["category"]: row["apis"] for row in json.loads(path.read_text())}
+    assert set(TOOLBENCH_CATEGORIES) == set(raw) and len(TOOLBENCH_CATEGORIES) == 49
+    assert [raw[name] for name in TOOLBENCH_CATEGORIES] == sorted(raw.values(), reverse=True)
+    assert {d.category for d in world.domains} <= set(TOOLBENCH_CATEGORIES)
 
 
 def test_near_duplicates_are_mutual_alike_and_different(world: World) -> None:
