@@ -54,13 +54,14 @@ def build(config: Config, world: Path, out: Path) -> dict[str, Any]:
     from retriever.bm25 import BM25Engine
 
     args, ledger = config.top(BuildArgs), Ledger()
-    inputs = read_inputs(world, ledger)
+    inputs = read_inputs(world, ledger, args.max_query_chars)
     engine = BM25Engine(inputs.specs)
     callable_specs = [spec for spec in inputs.specs if spec.id in inputs.functions]
     sft: Records = {"train": [], "dev": []}
     withheld = _understanding(inputs, args, sft, ledger)
     _relevance(inputs, args, CandidateMaker(inputs.specs, engine.search_batch), sft, ledger)
-    _function(inputs, args, CandidateMaker(callable_specs, engine.search_batch), sft, ledger)
+    if inputs.functions:
+        _function(inputs, args, CandidateMaker(callable_specs, engine.search_batch), sft, ledger)
     expert = _search(inputs, config, engine.search_batch, sft, ledger)
     for split, rows in sft.items():
         random.Random(f"{args.seed}/order/{split}").shuffle(rows)
@@ -68,6 +69,8 @@ def build(config: Config, world: Path, out: Path) -> dict[str, Any]:
     rl["train"] = _some(rl["train"], args.num_rl_prompts, args.seed)
     _check_unique(sft, rl)
     counts = {**_counts(sft, rl), **ledger.counts(), "withheld_tools": withheld}
+    if not inputs.functions:
+        counts["no_records"] = {task: "the world has no functions.jsonl" for task in ("understanding", "function")}
     for kind, by_split in (("sft", sft), ("rl", rl)):
         for split, rows in by_split.items():
             write_jsonl(out / kind / f"{split}.jsonl", rows)
@@ -204,6 +207,8 @@ def _print_summary(manifest: dict[str, Any]) -> None:
     console.print(table)
     rejected = sum(counts["rejected"].values())
     console.print(f"rejected: {rejected}" + "".join(f"\n  {n} x {why}" for why, n in counts["rejected"].items()))
+    for task, why in counts.get("no_records", {}).items():
+        console.print(f"no record of the task {task}: {why}")
     dev = manifest["expert"].get("dev")
     if dev:
         shown = ", ".join(f"{name} {dev[name]}" for name in ("f1", "srecall", "match", "searches", "n"))

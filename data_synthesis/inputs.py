@@ -20,7 +20,10 @@ Noun = TypeVar("Noun", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Usable content of a world folder; what was not usable is in the ledger."""
+    """Usable content of a world folder; what was not usable is in the ledger.
+
+    ``functions`` is empty where the folder has no functions.jsonl: real tools are documents that nothing can call.
+    """
 
     folder: Path
     specs: tuple[ToolSpec, ...]
@@ -41,22 +44,32 @@ class Inputs:
     def files(self) -> list[Path]:
         """Files that the output depends on."""
         names = ["tools.jsonl", *(f"tasks/{split}.jsonl" for split in SPLITS), "functions.jsonl"]
-        return [self.folder / name for name in names]
+        return [self.folder / name for name in names if (self.folder / name).exists()]
 
 
-def read_inputs(folder: Path, ledger: Ledger) -> Inputs:
-    """Read corpus, tasks and functions. Raises DataError if a file is missing or holds nothing usable."""
+def read_inputs(folder: Path, ledger: Ledger, max_query_chars: int = -1) -> Inputs:
+    """Read corpus, tasks and functions. Raises DataError if a file is missing or holds nothing usable.
+
+    Only functions.jsonl may be missing.
+    """
     corpus = read_corpus(folder)
     for reject in corpus.rejects:
         ledger.reject("tools", reject["source"], reject["line"], ("unusable tool document", reject["reason"]))
     for _ in corpus.specs:
         ledger.keep("tools")
     known = {spec.id for spec in corpus.specs}
+
+    def check(task: Task) -> Problem | None:
+        if 0 <= max_query_chars < len(task.query):
+            return "request longer than max_query_chars", f"{task.id}: {len(task.query)} characters"
+        return task_problem(task, known)
+
     tasks = {}
     for split in SPLITS:
-        name = f"tasks/{split}.jsonl"
-        tasks[split] = _read(folder, name, Task, lambda t: t.id, lambda t: task_problem(t, known), ledger)
-    functions = _read(folder, "functions.jsonl", VerifiedFunction, lambda f: f.tool, _function_check(known), ledger)
+        tasks[split] = _read(folder, f"tasks/{split}.jsonl", Task, lambda t: t.id, check, ledger)
+    functions: tuple[VerifiedFunction, ...] = ()
+    if (folder / "functions.jsonl").exists():
+        functions = _read(folder, "functions.jsonl", VerifiedFunction, lambda f: f.tool, _function_check(known), ledger)
     by_tool = {function.tool: function for function in functions}
     return Inputs(folder=folder, specs=corpus.specs, tasks=tasks, functions=by_tool)
 

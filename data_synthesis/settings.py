@@ -18,6 +18,7 @@ class BuildArgs:
     num_function: int = field(default=-1, metadata={"help": "function records in train"})
     num_rl_prompts: int = field(default=-1, metadata={"help": "RL prompts in train"})
     num_candidates: int = field(default=8, metadata={"help": "candidate tools in relevance and function records"})
+    max_query_chars: int = field(default=-1, metadata={"help": "leave out longer requests; -1: no limit"})
     dev_functions: float = field(default=0.1, metadata={"help": "share of functions whose understanding record is dev"})
 
     def __post_init__(self) -> None:

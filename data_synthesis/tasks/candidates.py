@@ -13,13 +13,17 @@ class CandidateMaker:
 
     def __init__(self, specs: Sequence[ToolSpec], search_batch: SearchBatch, neighbours: int = 3) -> None:
         self._ids = sorted(spec.id for spec in specs)  # a fixed order, so that equal draws pick equal tools
-        own = set(self._ids)
-        texts = [short_text(spec) for spec in specs]
-        found = search_batch(texts, [None] * len(texts), neighbours + 1)
-        self._near: dict[ToolId, list[ToolId]] = {
-            spec.id: [hit.id for hit in hits if hit.id != spec.id and hit.id in own][:neighbours]
-            for spec, hits in zip(specs, found, strict=True)
-        }
+        self._texts = {spec.id: short_text(spec) for spec in specs}
+        self._search_batch, self._neighbours = search_batch, neighbours
+        self._near: dict[ToolId, list[ToolId]] = {}
+
+    def near(self, tool: ToolId) -> list[ToolId]:
+        """Nearest neighbours among the own tools, searched when first asked for: of a large corpus few are needed."""
+        if tool not in self._near:
+            (hits,) = self._search_batch([self._texts[tool]], [None], self._neighbours + 1)
+            found = [hit.id for hit in hits if hit.id != tool and hit.id in self._texts]
+            self._near[tool] = found[: self._neighbours]
+        return self._near[tool]
 
     def draw(self, targets: Sequence[ToolId], size: int, rng: random.Random) -> list[ToolId]:
         """``size`` ids: all targets, half of the rest near duplicates, the rest random tools.
@@ -28,7 +32,7 @@ class CandidateMaker:
         so that a position says nothing about relevance.
         """
         size = min(max(size, len(targets)), len(self._ids))
-        near = [i for i in dict.fromkeys(near for target in targets for near in self._near[target])]
+        near = [i for i in dict.fromkeys(near for target in targets for near in self.near(target))]
         rng.shuffle(near)
         chosen = dict.fromkeys(targets)
         hard_end = len(chosen) + (size - len(chosen) + 1) // 2
