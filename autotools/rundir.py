@@ -27,7 +27,7 @@ from autotools.errors import DataError, RunFolderError
 M = TypeVar("M", bound=BaseModel)
 _PACKAGES = ("torch", "transformers", "trl", "deepspeed", "peft", "accelerate", "datasets")
 _HOW_TO_RUN = {"resume", "overwrite", "dry_run", "resume_from_checkpoint"}  # may differ on resuming
-_MARKERS = ("run.json", "manifest.json")
+_MARKERS = ("run.json", "run_config.json", "manifest.json")
 
 
 # --- small files ------------------------------------------------------------------------------------------------
@@ -225,6 +225,9 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool | None, ove
     """
     if resume and overwrite:
         raise RunFolderError("--resume and --overwrite exclude each other; pass one of them")
+    if resume and path.is_dir():  # halves of files that a killed run was writing
+        for half in path.glob(".*.tmp"):
+            half.unlink(missing_ok=True)
     used = path.exists() and (not path.is_dir() or any(path.iterdir()))
     if used and overwrite:
         if not any((path / marker).is_file() for marker in _MARKERS):
@@ -271,10 +274,10 @@ def open_run(
     }
     record = path / "run.json"
     if claim_folder(path, config, resume=resume, overwrite=overwrite):
-        first = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else start
+        first = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {**start}
         first.setdefault("resumed", []).append(start)
         write_json(record, first)
     else:
+        write_json(path / "run_config.json", config)  # first: a run killed between the two can be resumed
         write_json(record, start)
-        write_json(path / "run_config.json", config)
     return RunDir(path)

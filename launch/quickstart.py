@@ -60,6 +60,7 @@ IMPORT = (  # the row of world where tools and requests are real
 SOURCES = {"toolworld": "runs/quickstart", "real": "runs/real"}  # where tools come from, and the run folder then
 FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
 LAST = "report"
+RESUMABLE = ("sft", "rl", "sft_longer")  # go on from their newest checkpoint; the others are quick and start again
 WORLD_COUNTS = ("tools", "tasks", "programs_verified")  # into summary.json
 STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
 ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
@@ -124,7 +125,7 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
             folder = FOLDERS.get(name, name)
             command = IMPORT if (name, args.source) == ("world", "real") else command
             filled = [word.format(**words) for word in command.split()] + more.pop(name, [])
-            step.append(Stage(name, tuple(filled), out / folder if folder else None))
+            step.append(Stage(name, tuple(filled), out / folder if folder else None, name in RESUMABLE))
         steps.append(step)
     if more:
         names = ", ".join(name for rows in PIPELINE for name, _ in rows)
@@ -154,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
             print(stage.shown())
         return 0
 
-    from stage_runner import StageRunner, interrupts_as_exceptions
+    from stage_runner import StageRunner, interrupts_as_exceptions, only_driver
 
     from autotools.rundir import open_run
 
@@ -164,25 +165,36 @@ def main(argv: list[str] | None = None) -> int:
 
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    open_run(out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
-    runner = StageRunner(out / "logs", ROOT)
     with interrupts_as_exceptions():
-        run_steps(runner, steps, out, args.seed, resume=args.resume)
+        if out.is_dir() and (args.resume or args.overwrite):
+            with only_driver(out):  # a running driver keeps its folder; what a killed one left ends first
+                pass
+        open_run(out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
+        with only_driver(out) as lock:
+            runner = StageRunner(out / "logs", ROOT, lock=lock)
+            run_steps(runner, steps, out, args.seed, resume=args.resume)
     closing(runner, out)
     return 0
 
 
 def run_steps(runner: "StageRunner", steps: list[list["Stage"]], out: Path, seed: int, *, resume: bool) -> None:
-    """Run what is not done yet. A stage that runs again makes every later one run again."""
+    """Run what is not done yet. A stage that runs again makes every later one run again.
+
+    A stage starts in an empty folder, or continues what an interrupted run of the same command left there.
+    """
     fresh = not resume
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         todo = [stage for stage in step if fresh or not runner.is_done(stage)]
+        continued = [stage.name for stage in todo if not fresh and runner.continues(stage)]
+        anew = [stage for stage in todo if stage.name not in continued]
         if step[0].name == LAST:  # the report shows the summary of the stages before it
             write_summary(runner, out, seed, steps)
-        for stage in todo:
+        if todo:
+            runner.forget([*anew, *(stage for later in steps[number:] for stage in later)])
+        for stage in anew:
             if stage.makes and stage.makes.exists():  # half made by the interrupted run, inside our own run folder
                 shutil.rmtree(stage.makes)
-        runner.run_step(todo)
+        runner.run_step(todo, continued)
         fresh = fresh or bool(todo)
     write_summary(runner, out, seed, steps)
 

@@ -1,9 +1,11 @@
 """Runs the stages of a pipeline as child processes: side by side where a step says so, measured, and never left behind.
 
-Each stage is an ordinary command in its own process group; its output goes to ``<logs>/<stage>.log``. When anything
-goes wrong (a stage fails, Ctrl-C, SIGTERM), every process that a stage started is ended before the driver leaves.
+Each stage is an ordinary command under a guard (guard.py); its output goes to ``<logs>/<stage>.log``. When anything
+goes wrong (a stage fails, Ctrl-C, SIGTERM), every process that a stage started is ended before the driver leaves; when
+the driver is killed, the guards see to it. Marks in ``<logs>`` say which stages have started and which are done.
 """
 
+import fcntl
 import json
 import os
 import shlex
@@ -11,22 +13,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+import guard
 import psutil
 from rich.console import Console
 
-from autotools.errors import AutoToolsError
+from autotools.errors import AutoToolsError, RunFolderError
 from autotools.rundir import sha256_file, write_json
 
 POLL_S = 0.1
 MEASURE_S = 0.5  # looking through all processes costs milliseconds that the stages need
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
+LOCK_WAIT_S = 2 * GRACE_S  # the guards of a killed driver hold the lock until they are through
+MARK = "AUTOTOOLS_STAGE"  # in the environment of all that a stage starts: <logs>/<stage>
 
 
 class StageError(AutoToolsError):
@@ -35,11 +40,12 @@ class StageError(AutoToolsError):
 
 @dataclass(frozen=True)
 class Stage:
-    """One command, and the folder it makes (None: it writes into an existing one)."""
+    """One command, the folder it makes (None: it writes into an existing one), and whether it knows ``--resume``."""
 
     name: str
     command: tuple[str, ...]
     makes: Path | None = None
+    resumes: bool = False
 
     def shown(self) -> str:
         """The command as a person would type it."""
@@ -50,16 +56,17 @@ class Stage:
 @dataclass
 class _Running:
     stage: Stage
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]  # the guard
+    pipe: int  # closing it makes the guard end the stage
+    mark: str
     log: Path
     file: IO[bytes]
     start: float
-    identity: dict[str, Any]
+    spent_s: float  # by an interrupted attempt that this one continues
     peak_bytes: int = 0
-    seen: dict[int, psutil.Process] = field(default_factory=dict)
 
     def measure(self) -> int:
-        """Resident bytes of the stage's whole process tree now; remembers the processes, so that none can be lost."""
+        """Resident bytes of the stage's whole process tree now (the guard's 10 MB, too)."""
         total = 0
         try:
             leader = psutil.Process(self.process.pid)
@@ -67,7 +74,6 @@ class _Running:
         except psutil.Error:
             return 0
         for member in family:
-            self.seen[member.pid] = member
             try:
                 total += member.memory_info().rss
             except psutil.Error:
@@ -87,37 +93,43 @@ class _Running:
         newest = lines[-1][:90].replace("[", "(").replace("]", ")") if lines else ""
         return f"{self.stage.name} {time.monotonic() - self.start:.0f} s: {newest}"
 
-    def kill(self, grace_s: float) -> None:
-        """End the group and every descendant that was ever seen (one may have left the group)."""
-        self.measure()
-        _signal_group(self.process.pid, signal.SIGTERM)
-        others = [member for member in self.seen.values() if member.pid != self.process.pid]
-        for member in others:
-            _quietly(member.terminate)
+    def end(self) -> None:
+        """Have the guard end all that is left of the stage; do it here if the guard was killed."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
         try:
-            self.process.wait(grace_s)
+            self.process.wait(2 * GRACE_S)
         except subprocess.TimeoutExpired:
-            pass
-        psutil.wait_procs(others, timeout=grace_s if self.process.poll() is not None else 0)
-        _signal_group(self.process.pid, signal.SIGKILL)
-        for member in others:
-            _quietly(member.kill)
-        self.process.wait()
+            self.process.kill()
+            self.process.wait()
+        guard.end_marked(MARK, self.mark)
         self.file.close()
 
 
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+@contextmanager
+def only_driver(folder: Path) -> Iterator[int | None]:
+    """Hold the lock of a run folder; yields its file number for the guards, or None where folders cannot be locked.
 
-
-def _quietly(action: Any) -> None:
+    Raises RunFolderError if another driver (or what is left of one) still works there after ``LOCK_WAIT_S``.
+    """
+    lock, end = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + LOCK_WAIT_S
     try:
-        action()
-    except psutil.Error:
-        pass
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise RunFolderError(f"another quickstart works in {folder}; wait for it, or end it") from None
+                time.sleep(POLL_S)
+                continue
+            except OSError:  # some network file systems
+                yield None
+                return
+            yield lock
+            return
+    finally:
+        os.close(lock)
 
 
 class StageRunner:
@@ -127,13 +139,15 @@ class StageRunner:
     processes share count once for each; ``peak_bytes`` is the same over all stages running at one time.
     """
 
-    def __init__(self, logs: Path, cwd: Path, console: Console | None = None) -> None:
-        self.logs, self.cwd = logs, cwd
+    def __init__(self, logs: Path, cwd: Path, console: Console | None = None, lock: int | None = None) -> None:
+        self.logs, self.cwd, self.lock = logs, cwd, lock
         self.console = console or Console(stderr=True)
         self.start = time.monotonic()
         self.peak_bytes = 0
         self.wall_s: dict[str, float] = {}
         self.memory: dict[str, int] = {}
+        if lock is not None:  # we are alone, so what bears our mark has outlived a killed driver and a killed guard
+            guard.end_marked(MARK, f"{logs}/")
 
     def elapsed_s(self) -> float:
         """Seconds since the runner was made."""
@@ -143,54 +157,88 @@ class StageRunner:
         """The file that says a stage succeeded, with what command."""
         return self.logs / f"{stage.name}.done.json"
 
+    def _started_mark(self, stage: Stage) -> Path:
+        return self.logs / f"{stage.name}.started.json"
+
     def is_done(self, stage: Stage) -> bool:
         """Whether an earlier run finished this very command and its folder is still there."""
-        try:
-            mark = json.loads(self.done_mark(stage).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        if any(mark.get(key) != value for key, value in self._identity(stage).items()) or (
-            stage.makes and not stage.makes.is_dir()
-        ):
+        mark = self._matching(self.done_mark(stage), stage)
+        if mark is None or (stage.makes and not stage.makes.is_dir()):
             return False
         self.wall_s[stage.name], self.memory[stage.name] = mark["wall_s"], mark["peak_bytes"]
         self.peak_bytes = max(self.peak_bytes, mark["peak_so_far"])
         return True
 
+    def continues(self, stage: Stage) -> bool:
+        """Whether an earlier run was interrupted in this very command, and left something to go on from."""
+        started = self._matching(self._started_mark(stage), stage)
+        return stage.resumes and started is not None and _progress(stage) is not None
+
+    def forget(self, stages: Sequence[Stage]) -> None:
+        """Take back what is known of stages that will run from their start; call it before deleting their folders."""
+        for stage in stages:
+            self.done_mark(stage).unlink(missing_ok=True)
+            self._started_mark(stage).unlink(missing_ok=True)
+
+    def _matching(self, mark: Path, stage: Stage) -> dict[str, Any] | None:
+        try:
+            content = json.loads(mark.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        same = all(content.get(key) == value for key, value in self._identity(stage).items())
+        return content if same else None
+
     def _identity(self, stage: Stage) -> dict[str, Any]:
         """What must be the same for an earlier result to stand: the command and the config files it names."""
-        files = [word for word in stage.command if word.endswith((".yaml", ".json")) and (self.cwd / word).is_file()]
+        kinds = (".yaml", ".json", ".jsonl", ".gz")
+        files = [word for word in stage.command if word.endswith(kinds) and (self.cwd / word).is_file()]
         return {"command": list(stage.command), "configs": {word: sha256_file(self.cwd / word) for word in files}}
 
-    def run_step(self, stages: Sequence[Stage]) -> None:
-        """Run stages side by side until all are done. Raises StageError after ending the others if one fails."""
+    def run_step(self, stages: Sequence[Stage], continued: Collection[str] = ()) -> None:
+        """Run stages side by side until all are done; those named in ``continued`` get ``--resume``.
+
+        Raises StageError after ending the others if one fails.
+        """
         running: list[_Running] = []
         try:
             for stage in stages:
-                running.append(self._start(stage))
+                running.append(self._start(stage, stage.name in continued))
             self._wait(running)
         except BaseException:  # also Ctrl-C and SIGTERM: nothing may be left behind
             for one in running:
-                one.kill(GRACE_S)
+                one.end()
             raise
 
-    def _start(self, stage: Stage) -> _Running:
+    def _start(self, stage: Stage, continued: bool) -> _Running:
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.done_mark(stage).unlink(missing_ok=True)
-        log, identity = self.logs / f"{stage.name}.log", self._identity(stage)
-        file = log.open("wb")
-        file.write(f"$ {stage.shown()}\n".encode())
+        spent_s = self._mark_start(stage, continued)
+        command = [*stage.command, "--resume", "true"] if continued else list(stage.command)
+        log, mark = self.logs / f"{stage.name}.log", f"{self.logs}/{stage.name}"
+        file = log.open("ab" if continued else "wb")
+        file.write(f"$ {stage.shown()}{' --resume true' if continued else ''}\n".encode())
         file.flush()
         if not self.console.is_terminal:
-            self.console.print(f"{stage.name}: started")
+            self.console.print(f"{stage.name}: {'continued' if continued else 'started'}")
+        read, write = os.pipe()
         try:
             process = subprocess.Popen(
-                stage.command, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
-        except OSError as error:
-            file.close()
-            raise StageError(f"stage {stage.name} cannot start: {stage.command[0]}: {error.strerror}") from error
-        return _Running(stage, process, log, file, time.monotonic(), identity)
+                guard.command_line(sys.executable, str(Path(__file__).parent), read, GRACE_S, command),
+                cwd=self.cwd, env=os.environ | {MARK: mark}, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                start_new_session=True, pass_fds=[read] if self.lock is None else [read, self.lock],
+            )  # fmt: skip
+        finally:
+            os.close(read)
+        return _Running(stage, process, write, mark, log, file, time.monotonic(), spent_s)
+
+    def _mark_start(self, stage: Stage, continued: bool) -> float:
+        """Write the mark of a start, which outlives a kill; returns the seconds that a continued attempt had used."""
+        spent_s, mark = 0.0, self._started_mark(stage)
+        before, reached = self._matching(mark, stage), _progress(stage)
+        if continued and before and reached:
+            spent_s = before["spent_s"] + max(0.0, reached.stat().st_mtime - before["time"])
+        self.done_mark(stage).unlink(missing_ok=True)
+        write_json(mark, {**self._identity(stage), "time": time.time(), "spent_s": round(spent_s, 2)})
+        return spent_s
 
     def _wait(self, running: list[_Running]) -> None:
         left, measured = list(running), 0.0
@@ -206,16 +254,30 @@ class StageRunner:
                 time.sleep(POLL_S if left else 0)
 
     def _finish(self, one: _Running) -> None:
-        name, wall_s = one.stage.name, round(time.monotonic() - one.start, 2)
-        one.kill(0.0)  # the command itself has ended; what it forgot to end goes now
-        if one.process.returncode != 0:
+        name, wall_s = one.stage.name, round(one.spent_s + time.monotonic() - one.start, 2)
+        one.end()  # the command itself has ended
+        code = one.process.returncode
+        if code != 0:
             tail = one.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
             self.console.print("\n".join(tail), markup=False, highlight=False)
-            raise StageError(f"stage {name} failed (exit code {one.process.returncode}); its output is in {one.log}")
+            how = f"ended by signal {abs(code) % 128}" if code < 0 or code > 128 else f"exit code {code}"
+            raise StageError(f"stage {name} failed ({how}); its output is in {one.log}")
         self.wall_s[name], self.memory[name] = wall_s, one.peak_bytes
-        mark = {**one.identity, "wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
-        write_json(self.done_mark(one.stage), mark)
+        mark = {"wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
+        write_json(self.done_mark(one.stage), {**self._identity(one.stage), **mark})
         self.console.print(f"{name}: done in {wall_s:.1f} s, {one.peak_bytes / 1e9:.2f} GB peak", highlight=False)
+
+
+def _progress(stage: Stage) -> Path | None:
+    """The newest file of a training stage's folder from which it can go on: its manifest, or a whole checkpoint's."""
+    from training.runtime import find_checkpoint
+
+    if stage.makes is None:
+        return None
+    if (stage.makes / "manifest.json").is_file():
+        return stage.makes / "manifest.json"
+    checkpoint = find_checkpoint(stage.makes)
+    return Path(checkpoint) / "trainer_state.json" if checkpoint else None
 
 
 @contextmanager

@@ -96,9 +96,7 @@ def _trainer(
 
     args, search = config.top(RLArgs), config.section("search")
     model, tokenizer, search_batch = start
-    recorder = TrajectoryRecorder(
-        run.path / TRAJECTORIES, every=args.record_every, groups_per_step=args.record_groups
-    )
+    recorder = TrajectoryRecorder(run.path / TRAJECTORIES, every=args.record_every, groups_per_step=args.record_groups)
     return ToolSearchTrainer(
         model=model,
         args=trl_args,

@@ -210,8 +210,8 @@ class ToolSearchTrainer(GRPOTrainer):
 class ResumableSampler(Sampler):
     """TRL's prompt order, also after a resumption in a later pass over the data.
 
-    TRL shuffles each pass with the next numbers of one generator; a resumed run would take the first pass's order again.
-    ``passes_done()`` is asked when a pass begins. Transformers skips what the pass has had before.
+    TRL shuffles each pass with the next numbers of one generator, so a resumed run would take the first pass's order
+    again. ``passes_done()`` is asked when a pass begins. Transformers skips what the pass has had before.
     """
 
     def __init__(self, sampler: RepeatSampler, passes_done: Callable[[], int]):

@@ -94,6 +94,19 @@ def test_manifest_names_inputs_by_hash_and_never_by_machine(tmp_path: Path) -> N
     assert json.loads(folder.read_text())["inputs"] == {"manifest.json": expected}
 
 
+def test_a_run_killed_while_claiming_its_folder_can_be_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    rundir.open_run(out, {"a": 1}, seed=0, resume=False)
+    (out / "run.json").unlink()  # killed between the two files
+    rundir.open_run(out, {"a": 1}, seed=0, resume=True)
+    assert [entry["seed"] for entry in json.loads((out / "run.json").read_text())["resumed"]] == [0]
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / ".run_config.json.7.tmp").write_text("{")  # killed inside the first
+    rundir.open_run(half, {"a": 1}, seed=0, resume=True)
+    assert sorted(path.name for path in half.iterdir()) == ["run.json", "run_config.json"]
+
+
 def test_missing_manifest_and_input_are_data_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not complete"):
         rundir.read_manifest(tmp_path)

@@ -230,8 +230,8 @@ def test_interrupt_leaves_no_process(tmp_path: Path, number: int, ignored: bool,
         if ignored:
             signal.signal(signal.SIGINT, handler)
     try:
-        # driver + a, b and the three children of a; the forgotten child of "quick" is gone by then
-        wait_for((len(with_token(token)) >= 6 for _ in iter(int, 1)), 30, "the stages did not start")
+        # driver, two guards, a, b and the three children of a; the forgotten child of "quick" is gone by then
+        wait_for((len(with_token(token)) >= 8 for _ in iter(int, 1)), 30, "the stages did not start")
         time.sleep(1.0)  # the runner must have seen the child that left its group
         driver.send_signal(number)
         _, err = driver.communicate(timeout=30)
