@@ -3,6 +3,7 @@
 Starts the server, writes the three documentation forms, reads the tools back from the OpenAPI form, makes and verifies
 their functions, runs the program of every task against the server and compares its answer with the records. What
 fails goes to ``rejected.jsonl``; ``manifest.json`` is written last. The same seed gives the same bytes.
+``--num_tools 16000`` writes only documents, for benchmarks of search (``toolworld/scale.py``).
 """
 
 import sys
@@ -30,6 +31,9 @@ class WorldArgs:
 
     out: str = field(metadata={"help": "folder to write"})
     seed: int = field(default=0, metadata={"help": "seed of records and tasks"})
+    num_tools: int = field(
+        default=0, metadata={"help": "0: the world; else documents only, near-duplicates up to this number of tools"}
+    )
     overwrite: bool = field(default=False, metadata={"help": "replace an earlier world folder"})
 
 
@@ -38,12 +42,20 @@ def main(argv: list[str] | None = None) -> int:
     config = load_config(argv, {"": WorldArgs}, prog="python -m toolworld.build", description=__doc__)
     args = config.top(WorldArgs)
     if config.dry_run:
-        print(f"would build the tool world with seed {args.seed} in {args.out}")
+        what = f"{args.num_tools} tool documents" if args.num_tools else "the tool world"
+        print(f"would build {what} with seed {args.seed} in {args.out}")
         return 0
     from autotools.rundir import open_run
+    from toolworld.scale import scaled_specs, write_scaled
+    from toolworld.world import build_world
 
+    specs = scaled_specs(build_world(args.seed), args.num_tools, args.seed) if args.num_tools else None
     run = open_run(args.out, config.resolved(), seed=args.seed, overwrite=args.overwrite)
-    print_summary(build(run.path, args.seed))
+    if specs is None:
+        print_summary(build(run.path, args.seed))
+    else:
+        counts = write_scaled(run.path, specs, args.num_tools, args.seed)
+        print(f"{counts['tools']} tools in {counts['categories']} categories, {counts['largest']} in the largest")
     return 0
 
 

@@ -27,7 +27,7 @@ def test_size(world: World) -> None:
 
 @pytest.mark.shared
 def test_categories_are_raw_toolbench_names(world: World, shared_data: Path) -> None:
-    path = shared_data / "data" / "sources" / "toolbench_corpus" / "categories.json"
+    path = shared_data / "sources" / "toolbench_corpus" / "categories.json"
     raw = {row["category"]: row["apis"] for row in json.loads(path.read_text())}
     assert set(TOOLBENCH_CATEGORIES) == set(raw) and len(TOOLBENCH_CATEGORIES) == 49
     assert [raw[name] for name in TOOLBENCH_CATEGORIES] == sorted(raw.values(), reverse=True)
