@@ -47,7 +47,8 @@ def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) 
     args = config.top(SFTArgs)
     if args.model != "tiny":
         return load_checkpoint(args.model)
-    ids = [str(spec.id) for spec in load_tools(args.tools)] if args.tools else []
+    with_names = args.tools and config.section("tiny").name_tokens
+    ids = [str(spec.id) for spec in load_tools(args.tools)] if with_names else []
     texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
     tokenizer = build_tokenizer(texts, tool_id_pieces(ids), config.section("tiny"))
     return build_model(tokenizer, config.section("tiny"), seed), tokenizer

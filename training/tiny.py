@@ -31,6 +31,7 @@ class TinyConfig:
     num_heads: int = field(default=4, metadata={"help": "attention heads"})
     initializer_range: float = field(default=0.08, metadata={"help": "0.02 does not leave the plateau on this size"})
     max_words: int = field(default=1000, metadata={"help": "most frequent words that become single tokens"})
+    name_tokens: bool = field(default=True, metadata={"help": "parts of tool names as tokens; false: large corpora"})
     max_position_embeddings: int = field(default=4096, metadata={"help": "longest context in tokens"})
 
 
