@@ -1,7 +1,8 @@
-"""``python -m evaluation.report --run OUT``: one self-contained HTML page about a whole run.
+"""``python -m evaluation.report --run OUT``: one self-contained HTML page about a whole run, and the same as text.
 
-Reads only files of the run folder (``world/ data/ sft/ rl/ eval/ summary.json``); what is missing is named on the
+Reads only files of the run folder (``world/ data/ sft/ rl/ eval/ logs/ summary.json``); what is missing is named on the
 page, never guessed. The page needs no network and no JavaScript; every text in it is escaped by the template engine.
+``report.md`` beside it is made from the same gathered facts, ``trajectories.html`` from the recorded rollouts.
 """
 
 import json
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from autotools.config import load_config, run_main
-from autotools.errors import AutoToolsError, DataError
+from autotools.errors import AutoToolsError, ConfigError, DataError
 from autotools.rundir import read_jsonl, write_text
-from evaluation.report_charts import curve, line_chart
+from evaluation.report_charts import SMALL, curve, line_chart
 from evaluation.report_sections import comparison, count_blocks, forest, headline, statement, what_ran
+from evaluation.report_stages import FOLDERS, inputs_read, stage_table
+from evaluation.report_text import markdown
 from evaluation.report_trajectories import choose, read_rows, view
+from evaluation.trajectory_page import TRAJECTORIES, write_page
 
 TEMPLATE = "report.html.j2"
 SCORES = (
@@ -30,6 +34,10 @@ SCORES = (
     ("answered", "Answered", "share of requests"),
 )
 LEVEL_SCORES = (("f1", "F1"), ("srecall", "SRecall"), ("match", "Match"))
+REPEAT = (
+    "To repeat the run: its command with another --out. run_config.json holds every key as it was used and can be "
+    "given back with --config; the same seed, versions and inputs give the same numbers on the same kind of machine."
+)
 PAIR_SCORES = (("f1", "F1"), ("match", "Match"), ("srecall", "SRecall"), ("searches", "Searches"))
 DATA_DETAILS = ("sft_sources", "read", "kept", "search", "index", "settings")  # stay in the manifest, off the page
 CURVES = (  # folder, title, note, {metrics key: name shown}, least range of the value axis
@@ -42,6 +50,20 @@ CURVES = (  # folder, title, note, {metrics key: name shown}, least range of the
     ("rl", "Answered share", "Rollouts that end in an answer; below 0.8 warns of collapse.", {"answered": "answered"},
      (0.0, 1.0)),
 )  # fmt: skip
+SMALL_CURVES = (  # the same form
+    ("rl", "Useless searches", "Per rollout; they show no new target.", {"useless_searches": "useless searches"},
+     (0.0, None)),
+    ("rl", "Match given complete", "Only rollouts whose searches showed every target.",
+     {"match_given_complete": "Match"}, (0.0, 1.0)),
+    ("rl", "Malformed turns", "Per rollout; neither a search nor an answer.", {"malformed_turns": "malformed turns"},
+     (0.0, None)),
+    ("rl", "Kept token share", "Generated tokens that are in the policy loss.",
+     {"credit/kept_token_share": "kept tokens"}, (0.0, 1.0)),
+    ("rl", "Groups without contrast", "Share of groups whose rewards are all equal.",
+     {"frac_reward_zero_std": "groups"}, (0.0, 1.0)),
+    ("rl", "Policy entropy", "Per generated token; near 0 the policy tries nothing new.", {"entropy": "entropy"},
+     (0.0, None)),
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -49,7 +71,10 @@ class ReportArgs:
     """Keys of the command."""
 
     run: str = field(default="", metadata={"help": "run folder of the whole pipeline (also as a bare word)"})
-    out: str = field(default="", metadata={"help": "file to write; default: RUN/report.html"})
+    out: str = field(
+        default="",
+        metadata={"help": "page to write, default: RUN/report.html; the text (.md) and trajectories go beside it"},
+    )
     title: str = field(default="From tool documents to a trained tool searcher", metadata={"help": "heading"})
     seed_runs: list[str] = field(
         default_factory=list, metadata={"help": "finished run folders of several seeds, for the table over seeds"}
@@ -88,16 +113,18 @@ def evaluation_metrics(run: Path, problems: list[str]) -> dict[str, Any]:
     return read_json(found, problems)
 
 
-def curves(run: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """All charts that the logged metrics allow; what a chart lacks is added to ``problems``."""
+def curves(run: Path, problems: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """``charts`` and ``small_charts`` that the logged metrics allow; what a chart lacks is added to ``problems``."""
     rows = {folder: read_rows_of(run / folder / "metrics.jsonl", problems) for folder in ("sft", "rl")}
-    charts = []
-    for folder, title, note, keys, (low, high) in CURVES:
-        chart = line_chart(title, note, {name: curve(rows[folder], k) for k, name in keys.items()}, low, high)
-        if chart:
-            charts.append(chart)
-        elif rows[folder]:
-            problems.append(f"{title}: {folder}/metrics.jsonl has no key {' or '.join(keys)}.")
+    charts: dict[str, list[dict[str, Any]]] = {"charts": [], "small_charts": []}
+    for name, table, size in (("charts", CURVES, None), ("small_charts", SMALL_CURVES, SMALL)):
+        for folder, title, note, keys, (low, high) in table:
+            series = {shown: curve(rows[folder], key) for key, shown in keys.items()}
+            chart = line_chart(title, note, series, low, high, size)
+            if chart:
+                charts[name].append(chart)
+            elif rows[folder]:
+                problems.append(f"{title}: {folder}/metrics.jsonl has no key {' or '.join(keys)}.")
     return charts
 
 
@@ -141,42 +168,47 @@ def seed_table(runs: Sequence[Path], problems: list[str]) -> dict[str, Any]:
     return {"seed_rows": rows, "seed_policies": names, "seed_pairs": pairs, "seed_means": means}
 
 
-def gather(run: Path, title: str, seed_runs: Sequence[Path] = ()) -> dict[str, Any]:
-    """Everything the template needs, as plain values."""
-    lists: dict[str, list[str]] = {
-        name: [] for name in ("metrics", "curves", "rollouts", "seeds", "world", "data", "quiet")
+def how_it_ran(run: Path) -> dict[str, Any]:
+    """Commands, seed, commit, versions; seconds and memory of the stages; hashes of what they read."""
+    quiet: list[str] = []  # a run made stage by stage has no summary and no driver: no fault of the run
+    summary = read_json(run / "summary.json", quiet) or {"wall_s": read_json(run / "wall.json", quiet)}
+    records = {"whole run": read_json(run / "run.json", quiet)} | {
+        folder: read_json(run / folder / name, quiet)
+        for folder in FOLDERS
+        for name in ("run.json" if (run / folder / "run.json").is_file() else "manifest.json",)
     }
+    return {
+        "what": what_ran({name: record for name, record in records.items() if record}),
+        "stages": stage_table(summary.get("wall_s") or {}, read_json(run / "logs" / "memory.json", quiet)),
+        "inputs": inputs_read(run),
+        "repeat": REPEAT,
+    }
+
+
+def gather(run: Path, title: str, seed_runs: Sequence[Path] = (), trajectories: str = "") -> dict[str, Any]:
+    """Everything the page and its text version show, as plain values; ``trajectories``: address of that page."""
+    lists: dict[str, list[str]] = {name: [] for name in ("metrics", "curves", "rollouts", "seeds", "world", "data")}
     metrics = evaluation_metrics(run, lists["metrics"])
     world = read_json(run / "world" / "manifest.json", lists["world"])
     data = read_json(run / "data" / "manifest.json", lists["data"])
-    summary = read_json(run / "summary.json", lists["quiet"]) or {
-        "wall_s": read_json(run / "wall.json", lists["quiet"])
-    }
-    stages = [(name, s) for name, s in summary.get("wall_s", {}).items() if isinstance(s, int | float)]
     table = comparison(metrics)
-    stage_records = {
-        folder: read_json(run / folder / name, lists["quiet"])
-        for folder in ("world", "data", "sft", "sft_longer", "rl", "eval")
-        for name in ("run.json" if (run / folder / "run.json").is_file() else "manifest.json",)
-    }
-    what = what_ran({name: record for name, record in stage_records.items() if record})
     return {
         "title": title,
         "subtitle": f"Run report, {len(table['policies'])} policies compared" if table["policies"] else "Run report",
         "headline": headline(table),
         "forest": forest(table["policies"]),
         "statement": statement(world, table["policies"]),
-        "what": what,
-        "stages": [*stages, ("sum of the stages", sum(s for _, s in stages))] if stages else [],
-        "world": count_blocks(world, "World"),
+        **how_it_ran(run),
+        "world": count_blocks(world, "World", ("note",)),
         "data": count_blocks(data, "Training data", DATA_DETAILS),
-        "charts": curves(run, lists["curves"]),
+        **curves(run, lists["curves"]),
         "scores": SCORES,
         "level_scores": LEVEL_SCORES,
         "pair_scores": PAIR_SCORES,
         **table,
         **seed_table(seed_runs, lists["seeds"]),
         "rollouts": rollouts(run, lists["rollouts"]),
+        "trajectories": trajectories,
         "problems": {
             "metrics": " ".join(lists["metrics"]) or "The evaluation's metrics.json holds no policies.",
             "world": " ".join(lists["world"]) or "The world's manifest holds no counts.",
@@ -207,13 +239,21 @@ def main(argv: list[str] | None = None) -> int:
     if not args.run or not run.is_dir():
         raise DataError(f"no run folder {args.run!r}; use: {prog} --run OUT, with the OUT of launch/quickstart.sh")
     out = Path(args.out) if args.out else run / "report.html"
+    if out.suffix != ".html":
+        raise ConfigError(f"out is '{out}'; name a file that ends in .html (the text version goes beside it)")
+    beside = "trajectories.html" if out.stem == "report" else f"{out.stem}_trajectories.html"
     if config.dry_run:
-        print(f"would write {out} from {run}")
+        print(f"would write {out}, {out.with_suffix('.md').name} and {beside} from {run}")
         return 0
+    recorded = (run / TRAJECTORIES).is_file()
     try:
-        page = render(gather(run, args.title, [Path(path) for path in args.seed_runs]))
+        facts = gather(run, args.title, [Path(path) for path in args.seed_runs], beside if recorded else "")
+        page, text = render(facts), markdown(facts)
+        if recorded:
+            write_page(run, out.with_name(beside))
     except (KeyError, TypeError, AttributeError) as error:  # a file of another version: say which run, not a traceback
         raise AutoToolsError(f"{run}: a file has an unexpected form ({type(error).__name__}: {error})") from error
+    write_text(out.with_suffix(".md"), text)
     write_text(out, page)
     print(f"wrote {out}")
     return 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WIDTH, HEIGHT = 360, 214  # SVG user units; the page scales the drawing to its column
+SMALL = (360, 130)  # little page for curves that one only looks at when something is odd
 LEFT, RIGHT, TOP, BOTTOM = 40, 12, 12, 24
 
 
@@ -36,13 +37,14 @@ def label(value: float) -> str:
 
 
 def line_chart(title: str, note: str, series: Mapping[str, Sequence[tuple[float, float]]], low: float | None = None,
-               high: float | None = None) -> dict[str, Any] | None:  # fmt: skip
+               high: float | None = None, size: tuple[int, int] | None = None) -> dict[str, Any] | None:  # fmt: skip
     """Geometry of one chart, or None if no series has a point.
 
     ``series``: name -> ``[(step, value), ...]``; values that are not finite are left out. ``low``/``high`` widen the
-    value axis to at least that range. Each series gives a thin ``raw`` path and a ``smooth`` one (moving average over
-    a tenth of its points).
+    value axis to at least that range; ``size`` is the drawing's width and height. Each series gives a thin ``raw``
+    path and a ``smooth`` one (moving average over a tenth of its points).
     """
+    width, height = size or (WIDTH, HEIGHT)
     kept = {
         name: sorted((x, y) for x, y in points if math.isfinite(x) and math.isfinite(y))
         for name, points in series.items()
@@ -57,10 +59,10 @@ def line_chart(title: str, note: str, series: Mapping[str, Sequence[tuple[float,
     x_ticks = [t for t in nice_ticks(x_low, x_high) if x_low <= t <= x_high] or [x_low]
 
     def at_x(x: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * ((x - x_low) / (x_high - x_low) if x_high > x_low else 0.5)
+        return LEFT + (width - LEFT - RIGHT) * ((x - x_low) / (x_high - x_low) if x_high > x_low else 0.5)
 
     def at_y(y: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0])
+        return height - BOTTOM - (height - TOP - BOTTOM) * (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0])
 
     def path(points: Sequence[tuple[float, float]]) -> str:
         return "M" + "L".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in points)
@@ -74,8 +76,8 @@ def line_chart(title: str, note: str, series: Mapping[str, Sequence[tuple[float,
             "end": (at_x(smooth[-1][0]), at_y(smooth[-1][1])), "first": smooth[0][1], "last": smooth[-1][1],
         })  # fmt: skip
     return {
-        "title": title, "note": note, "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT,
-        "bottom": HEIGHT - BOTTOM, "lines": lines, "smoothed": any(line["raw"] for line in lines),
+        "title": title, "note": note, "width": width, "height": height, "left": LEFT, "right": width - RIGHT,
+        "bottom": height - BOTTOM, "lines": lines, "smoothed": any(line["raw"] for line in lines),
         "x_ticks": [(at_x(t), label(t)) for t in x_ticks], "y_ticks": [(at_y(t), label(t)) for t in y_ticks],
     }  # fmt: skip
 

@@ -64,7 +64,13 @@ def forest(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def statement(world: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Plain words on what a small, invented world can and cannot show."""
+    """Plain words on what this run can and cannot show; a ``note`` in the world's manifest comes first."""
+    if world.get("note"):
+        return [
+            str(world["note"]),
+            "It can show that every stage takes these tools and requests: read, set aside with a reason, counted, "
+            "trained on, scored. The intervals cover the sampling of test requests in this one run.",
+        ]
     size = flatten(world.get("counts", {})).get("tools")
     tested = f"{policies[0]['overall']['n']} test requests" if policies else "the test requests"
     return [

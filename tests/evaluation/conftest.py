@@ -12,6 +12,12 @@ from evaluation.selection import compare, score_tasks
 
 EVIL = '<script>alert("x")</script> & <img src=http://evil.example/x.png>'
 
+WALL_S = {"world": 9.3, "sft": 64.2, "rl": 45.0, "sft_longer": 50.5, "eval": 12.1}
+SMALL_METRICS = {  # constant over the run: start and end of a curve are this very number
+    "useless_searches": 0.441, "match_given_complete": 0.642, "malformed_turns": 0.043,
+    "credit/kept_token_share": 0.544, "frac_reward_zero_std": 0.245, "entropy": 0.146,
+}  # fmt: skip
+
 
 def tool(number: int) -> ToolId:
     return ToolId(category="Travel", tool="hotel_desk", api=f"price_{number}")
@@ -63,7 +69,8 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
               "started": "2026-01-01T00:00:00Z"}  # fmt: skip
     search = {"I2": {"one_shot_f1": 0.31, "best_k": 3, "n": 9}, "I3": {"one_shot_f1": 0.22, "best_k": 2, "n": 8}}
     counts = {"tools": 108, "tasks": 3100, "functions": {"total": 108, "verified": 107}, "search": search}
-    world = {"stage": "world", "inputs": {}, "seed": 0, "versions": {"python": "3.11.2"}, "counts": counts}
+    world = {"stage": "world", "inputs": {"declared.json": "ab" * 32}, "seed": 0, "counts": counts,
+             "versions": {"python": "3.11.2"}}  # fmt: skip
     rng = random.Random(0)
     sft = [{"step": 10 * i, "loss": 3 / i + rng.random() / 5} for i in range(1, 46)]
     rl = [
@@ -74,6 +81,7 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
             "srecall": 0.6 + i / 200,
             "searches": 1.5 + rng.random() / 9,
             "answered": "nan" if i == 3 else 0.97,
+            **SMALL_METRICS,
         }
         for i in range(1, steps + 1)
     ]
@@ -83,7 +91,15 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
     for folder in ("sft", "rl", "eval"):
         (out / folder / "run.json").write_text(json.dumps(record))
     (out / "eval" / "metrics.json").write_text(json.dumps({"seed": 0, **compare(runs, seed=0)}))
-    (out / "summary.json").write_text(json.dumps({"wall_s": {"world": 9.3, "sft": 64.2, "rl": 45.0, "eval": 12.1}}))
+    (out / "summary.json").write_text(json.dumps({"wall_s": WALL_S}))
+    memory = {
+        "peak_bytes": 3_704_000_000,
+        "stages": {"world": 125_800_000, "sft": 1_668_900_000, "rl": 1_792_900_000, "sft_longer": 1_955_200_000},
+        "steps": [["world"], ["sft"], ["rl", "sft_longer"], ["eval"]],
+    }
+    (out / "logs").mkdir()
+    (out / "logs" / "memory.json").write_text(json.dumps(memory))
+    (out / "run.json").write_text(json.dumps({**record, "command": "python launch/quickstart.py --seed 0"}))
     write_jsonl(out / "world" / "functions.jsonl", [{"name": "a", "verified": True}, {"name": "b", "verified": False}])
     write_jsonl(out / "sft" / "metrics.jsonl", sft)
     write_jsonl(out / "rl" / "metrics.jsonl", rl)

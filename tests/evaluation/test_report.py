@@ -1,16 +1,22 @@
 """The report of a made-up run, read by a real HTML parser: self-contained, inert, and complete."""
 
+import hashlib
 import json
 import re
 import shutil
 from html.parser import HTMLParser
 
 import pytest
+from markdown_it import MarkdownIt
 
 from autotools.errors import AutoToolsError, DataError
+from autotools.rundir import write_manifest
 from evaluation import report
 from evaluation.report_charts import curve, line_chart, moving_average, nice_ticks
 from evaluation.report_sections import count_blocks
+from evaluation.report_stages import inputs_read, stage_table
+from evaluation.report_text import plain
+from evaluation.report_text import table as text_table
 from evaluation.report_trajectories import choose, read_rows, view
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "path", "circle"}
@@ -62,7 +68,7 @@ def test_nothing_is_fetched_and_nothing_runs(page):
         assert not name.startswith("on"), f"<{tag} {name}>"
         assert name not in FETCHING, f"<{tag} {name}={value!r}>"
         if name in ("href", "xlink:href"):
-            assert value.startswith(("data:", "#")), value
+            assert value.startswith(("data:", "#", "trajectories.html")), value
     # The style sheet cannot load anything either.
     assert not re.search(r"url\(|@import", "".join(page.pieces))
 
@@ -84,13 +90,14 @@ def test_hostile_text_is_shown_as_text(made_run, tmp_path):
 
 def test_every_section_has_its_content(page):
     text = page.text
-    pieces = "What ran|rl command|torch 2.13.0|64.2|130.6|108|3,100|functions verified|Is searching needed?|one shot f1"
+    pieces = "What ran|rl command|torch 2.13.0|64.2|108|3,100|functions verified|Is searching needed?|one shot f1"
     pieces += "|SFT loss|SRecall|Searches per rollout|Answered share|after − before|n = 26|Unseen: a domain"
+    pieces += "|136.1 s|181.1 s|3.70 GB|sft_longer|declared.json|quickstart.py --seed 0|All recorded trajectories"
     pieces += "|Six whole trajectories|cannot show|Several seeds|" + "0" * 40
     for piece in pieces.split("|"):
         assert piece in text, piece
     assert page.tags.count("article") == 6
-    assert page.tags.count("figure") == 5
+    assert page.tags.count("figure") == 5 + 6
     for outcome in ("complete success", "incomplete search", "complete search, wrong selection"):
         assert outcome in text
 
@@ -122,7 +129,8 @@ def test_a_missing_part_is_named_and_not_fatal(made_run, tmp_path, missing):
     expected = {"world": "world/manifest.json is missing", "sft": "sft/metrics.jsonl is missing",
                 "rl": "rl/trajectories.jsonl is missing", "eval": "eval/metrics.json is missing",
                 "summary.json": "No wall times", "all": "eval/metrics.json is missing"}  # fmt: skip
-    assert expected[missing] in text
+    assert expected[missing] in text and expected[missing] in (run / "report.md").read_text(encoding="utf-8")
+    assert ("All recorded trajectories" in text) == (missing not in ("rl", "all"))
 
 
 def test_broken_files_are_named(made_run, tmp_path):
@@ -144,9 +152,96 @@ def test_broken_files_are_named(made_run, tmp_path):
 
 
 def test_the_same_run_gives_the_same_bytes(made_run, tmp_path):
-    for name in ("a.html", "b.html"):
-        report.main(["--run", str(made_run), "--out", str(tmp_path / name)])
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    for name in ("a", "b"):
+        report.main(["--run", str(made_run), "--out", str(tmp_path / name / "report.html")])
+    for name in ("report.html", "report.md", "trajectories.html"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_names_of_what_lies_beside_the_page(made_run, tmp_path, capsys):
+    report.main(["--run", str(made_run), "--out", str(tmp_path / "seed1.html")])
+    assert {p.name for p in tmp_path.iterdir()} == {"seed1.html", "seed1.md", "seed1_trajectories.html"}
+    assert 'href="seed1_trajectories.html#step=' in (tmp_path / "seed1.html").read_text(encoding="utf-8")
+    with pytest.raises(AutoToolsError, match="ends in .html"):
+        report.main(["--run", str(made_run), "--out", str(tmp_path / "x.md")])
+
+
+# --- time, memory, inputs ---------------------------------------------------------------------------------------------
+
+
+def test_stage_times_by_hand():
+    memory = {"peak_bytes": 3e9, "stages": {"a": 1e9, "c": 2.5e8}, "steps": [["a"], ["b", "c"]]}
+    table = stage_table({"a": 2.0, "b": 5.0, "c": 3.5}, memory)
+    assert [(r["name"], r["wall_s"], r["peak_gb"], r["beside"]) for r in table["rows"]] == [
+        ("a", 2.0, 1.0, []), ("b", 5.0, None, ["c"]), ("c", 3.5, 0.25, ["b"]),
+    ]  # fmt: skip
+    assert [value for _, value in table["totals"]] == ["7.0 s", "10.5 s", "3.00 GB"]
+    assert [value for _, value in stage_table({"a": 2.0, "b": 5.0}, {})["totals"]] == ["7.0 s"]  # steps not known
+    assert stage_table({}, memory) is None
+
+
+def test_inputs_are_those_of_the_manifests(tmp_path):
+    (tmp_path / "file").write_text("x")
+    write_manifest(tmp_path / "data", stage="data", inputs=[tmp_path / "file"], counts={}, seed=0)
+    write_manifest(tmp_path / "rl", stage="rl", inputs=[tmp_path / "data"], counts={}, seed=0)
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "manifest.json").write_text("{")
+    digest = hashlib.sha256((tmp_path / "data" / "manifest.json").read_bytes()).hexdigest()
+    assert inputs_read(tmp_path) == [
+        {"stage": "data", "name": "file", "sha256": hashlib.sha256(b"x").hexdigest()},
+        {"stage": "rl", "name": "data/manifest.json", "sha256": digest},
+    ]
+
+
+# --- the text version -------------------------------------------------------------------------------------------------
+
+
+def test_text_holds_the_facts_of_the_page(made_run, tmp_path):
+    run = str(made_run)
+    report.main(["--run", run, "--seed_runs", run, run, "--out", str(tmp_path / "r.html")])
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    metrics = json.loads((made_run / "eval" / "metrics.json").read_text())
+    for name, table in metrics["policies"].items():
+        assert name in text
+        for group in ("overall", "I1", "I2", "I3", "unseen"):
+            low, high = table[group]["intervals"]["f1"]
+            assert f"{table[group]['f1']:.3f} ({low:.2f} to {high:.2f})" in text
+    assert f"{metrics['paired']['after-before']['overall']['f1']['diff']:+.3f}" in text
+    row = json.loads((made_run / "rl" / "metrics.jsonl").read_text().splitlines()[-1])
+    for title, key in (("Useless searches: useless searches", "useless_searches"),
+                       ("Match given complete: Match", "match_given_complete"),
+                       ("Malformed turns: malformed turns", "malformed_turns"),
+                       ("Kept token share: kept tokens", "credit/kept_token_share"),
+                       ("Groups without contrast: groups", "frac_reward_zero_std")):  # fmt: skip
+        assert re.search(rf"\| {title} +\| +{row[key]:.3f} \| +{row[key]:.3f} \|", text), title  # constant in the run
+    pieces = ["136.1 s", "181.1 s", "3.70 GB", "ab" * 32, "quickstart.py --seed 0", "torch 2.13.0", "Several seeds"]
+    pieces += ["r_trajectories.html", "| functions verified", "cannot show", "0" * 40]
+    assert [piece for piece in pieces if piece not in text] == []
+    assert text.count("\n### Step ") == 6 and text.endswith("\n") and "\n\n\n" not in text
+
+
+def test_text_tables_are_read_back_by_a_markdown_parser(made_run):
+    report.main(["--run", str(made_run)])
+    text = (made_run / "report.md").read_text(encoding="utf-8")
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    columns, rows = 0, 0
+    for token in tokens:
+        rows += token.type == "tr_open"
+        columns += token.type in ("th_open", "td_open")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = [line for line in lines if set(line) <= set("|-:")]
+    assert rows == len(lines) - len(rules) > 50  # every line of a table was taken as a row of one
+    assert columns == sum(len(re.findall(r"(?<!\\)\|", line)) - 1 for line in lines if line not in rules)
+    assert not [token for token in tokens if token.type == "html_block"]
+    inline = [child for token in tokens for child in token.children or ()]
+    assert {child.type for child in inline} == {"text"}  # the hostile texts gave no tag, link, code or emphasis
+
+
+def test_text_cannot_drive_a_terminal_or_break_a_table():
+    assert plain("a\x1b[31mb\r\nc\u202ed") == "a\ufffd\\[31mb c\ufffdd"
+    assert plain("x|y <b> `c` \\") == "x\\|y \\<b> \\`c\\` \\\\"
+    lines = text_table(("n", "v", "t"), [("ab", "1.5", "left"), ("宽", "–", "")])
+    assert lines == ["| n   |   v | t    |", "|-----|----:|------|", "| ab  | 1.5 | left |", "| 宽  |   – | –    |", ""]
 
 
 def test_choice_of_six(made_run):
