@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -132,10 +133,24 @@ def test_report_needs_nothing_else(quickstart_run: Any) -> None:
     page = (quickstart_run.folder / "report.html").read_text(encoding="utf-8")
     reader = _Outside()
     reader.feed(page)
-    assert reader.loads == []
+    assert {link.partition("#")[0] for link in reader.loads} == {"trajectories.html"}  # a link, loaded on a click only
     assert "@import" not in page and "url(" not in page
     assert {"svg", "table"} <= reader.tags
     assert "is missing" not in page
+    text = (quickstart_run.folder / "report.md").read_text(encoding="utf-8")
+    for stage, peak in json.loads((quickstart_run.folder / "logs" / "memory.json").read_text())["stages"].items():
+        if stage != "report":  # the report cannot know its own
+            assert f"{peak / 1e9:.2f}" in page and re.search(rf"\| {stage} +\| .* \| +{peak / 1e9:.2f} \|", text), stage
+
+
+def test_every_recorded_token_is_on_the_trajectory_page(quickstart_run: Any) -> None:
+    page = (quickstart_run.folder / "trajectories.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    shown = [[data["strings"][t] for t in event["tokens"]] for step in data["steps"] for group in step["groups"]
+             for rollout in group["rollouts"] for event in rollout["events"]]  # fmt: skip
+    recorded = rows(quickstart_run.folder / "rl" / "trajectories.jsonl")
+    assert shown == [event["tokens"] for row in recorded for event in row["credit"]]
+    assert len(recorded) >= 100 and not re.search(r"https?:", page)
 
 
 def test_a_finished_run_is_not_overwritten(quickstart_run: Any) -> None:
