@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -64,9 +64,10 @@ class _Running:
     start: float
     spent_s: float  # by an interrupted attempt that this one continues
     peak_bytes: int = 0
+    seen: dict[int, psutil.Process] = field(default_factory=dict)
 
     def measure(self) -> int:
-        """Resident bytes of the stage's whole process tree now (the guard's 10 MB, too)."""
+        """Resident bytes of the stage's whole process tree now (the guard's 10 MB, too); remembers the processes."""
         total = 0
         try:
             leader = psutil.Process(self.process.pid)
@@ -74,6 +75,7 @@ class _Running:
         except psutil.Error:
             return 0
         for member in family:
+            self.seen[member.pid] = member
             try:
                 total += member.memory_info().rss
             except psutil.Error:
@@ -93,17 +95,27 @@ class _Running:
         newest = lines[-1][:90].replace("[", "(").replace("]", ")") if lines else ""
         return f"{self.stage.name} {time.monotonic() - self.start:.0f} s: {newest}"
 
-    def end(self) -> None:
-        """Have the guard end all that is left of the stage; do it here if the guard was killed."""
+    def close_pipe(self) -> None:
+        """Tell the guard to end all that is left of the stage."""
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
+
+    def end(self) -> None:
+        """Wait until the guard has ended all that is left of the stage; do it here if the guard was killed."""
+        self.close_pipe()
         try:
             self.process.wait(2 * GRACE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        guard.end_marked(MARK, self.mark)
+        if self.process.returncode < 0:
+            guard.end_marked(MARK, self.mark)
+            for member in self.seen.values():  # psutil knows a reused pid by its start time
+                try:
+                    member.kill()
+                except psutil.Error:
+                    continue
         self.file.close()
 
 
@@ -205,6 +217,8 @@ class StageRunner:
                 running.append(self._start(stage, stage.name in continued))
             self._wait(running)
         except BaseException:  # also Ctrl-C and SIGTERM: nothing may be left behind
+            for one in running:
+                one.close_pipe()  # all at once, so that they do not wait for each other's grace
             for one in running:
                 one.end()
             raise

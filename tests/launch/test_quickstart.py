@@ -1,17 +1,12 @@
 """The quickstart driver with a pipeline of small fake stages: refusals, order, resumption, and nothing left behind."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import psutil
 import pytest
 
 from autotools import rundir
@@ -165,96 +160,7 @@ def test_failed_stage_stops_the_run_and_resume_goes_on_from_there(fakes: ModuleT
     assert set(json.loads((out / "summary.json").read_text())["wall_s"]) == {"one", "two", "three", "report"}
 
 
-# --- nothing is left behind ---------------------------------------------------------------------------------------
-
-NURSERY = """
-import subprocess, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from stage_runner import Stage, StageRunner, interrupts_as_exceptions
-from autotools.config import run_main
-token, work = sys.argv[2], Path(sys.argv[3])
-sleeper = [sys.executable, '-c', 'import time; time.sleep(600)', token]
-stubborn = [sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'
-            'time.sleep(600)', token]
-parent = 'import subprocess, sys, time; {}; time.sleep(600)'.format(
-    '; '.join(f'subprocess.Popen({c!r}, start_new_session={s})' for c, s in [(sleeper, False), (sleeper, True),
-                                                                            (stubborn, False)]))
-quick = [sys.executable, '-c', f'import subprocess; subprocess.Popen({sleeper!r})', token]
-def main():
-    with interrupts_as_exceptions():
-        runner = StageRunner(work / 'logs', work)
-        runner.run_step([Stage('quick', tuple(quick))])
-        runner.run_step([Stage('a', (sys.executable, '-c', parent, token)), Stage('b', tuple(sleeper))])
-run_main(main)
-"""
-
-
-def with_token(token: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if token in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_for(condition: Iterable[bool], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    for met in condition:
-        if met:
-            return
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("number", "ignored", "code"),
-    [(signal.SIGINT, False, 130), (signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],
-    ids=["ctrl-c", "term", "ctrl-c though started with SIGINT ignored"],
-)
-def test_interrupt_leaves_no_process(tmp_path: Path, number: int, ignored: bool, code: int) -> None:
-    token = f"nursery-{os.getpid()}-{time.monotonic_ns()}"
-    script = tmp_path / "nursery.py"
-    script.write_text(NURSERY)
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
-    try:
-        driver = subprocess.Popen(
-            [sys.executable, str(script), str(ROOT / "launch"), token, str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    finally:
-        if ignored:
-            signal.signal(signal.SIGINT, handler)
-    try:
-        # driver, two guards, a, b and the three children of a; the forgotten child of "quick" is gone by then
-        wait_for((len(with_token(token)) >= 8 for _ in iter(int, 1)), 30, "the stages did not start")
-        time.sleep(1.0)  # the runner must have seen the child that left its group
-        driver.send_signal(number)
-        _, err = driver.communicate(timeout=30)
-        assert driver.returncode == code
-        assert "Traceback" not in err
-        wait_for((not with_token(token) for _ in iter(int, 1)), 5, f"left behind: {with_token(token)}")
-        assert not list((tmp_path / "logs").glob("[ab].done.json"))
-    finally:
-        for process in with_token(token):
-            process.kill()
-
-
-def test_a_failing_stage_ends_its_neighbour(quickstart: ModuleType, tmp_path: Path) -> None:
-    from stage_runner import Stage, StageError, StageRunner
-
-    token = f"neighbour-{os.getpid()}-{time.monotonic_ns()}"
-    stages = [
-        Stage("long", (sys.executable, "-c", "import time; time.sleep(600)", token)),
-        Stage("short", (sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(1)")),
-    ]
-    with pytest.raises(StageError, match="stage short failed"):
-        StageRunner(tmp_path / "logs", tmp_path).run_step(stages)
-    assert not with_token(token)
+# --- the runner -----------------------------------------------------------------------------------------------------
 
 
 def test_memory_is_that_of_the_whole_process_tree(quickstart: ModuleType, tmp_path: Path) -> None:
