@@ -185,6 +185,12 @@ def how_it_ran(run: Path) -> dict[str, Any]:
     }
 
 
+def subtitle(world: Mapping[str, Any], policies: int) -> str:
+    """Line below the heading; over real tools it starts with what such a run is worth (``note`` of the manifest)."""
+    line = f"Run report, {policies} policies compared" if policies else "Run report"
+    return f"{world['note']} {line}." if world.get("note") else line
+
+
 def gather(run: Path, title: str, seed_runs: Sequence[Path] = (), trajectories: str = "") -> dict[str, Any]:
     """Everything the page and its text version show, as plain values; ``trajectories``: address of that page."""
     lists: dict[str, list[str]] = {name: [] for name in ("metrics", "curves", "rollouts", "seeds", "world", "data")}
@@ -194,7 +200,7 @@ def gather(run: Path, title: str, seed_runs: Sequence[Path] = (), trajectories: 
     table = comparison(metrics)
     return {
         "title": title,
-        "subtitle": f"Run report, {len(table['policies'])} policies compared" if table["policies"] else "Run report",
+        "subtitle": subtitle(world, len(table["policies"])),
         "headline": headline(table),
         "forest": forest(table["policies"]),
         "statement": statement(world, table["policies"]),
