@@ -1,0 +1,149 @@
+"""Thousands of short checks: one warm process that forks a confined child for every program (2-4 ms each).
+
+Programs of one zygote share nothing but the zygote's tier: each has a fresh interpreter state and a fresh folder.
+"""
+
+import os
+import socket
+import time
+from typing import Any
+
+from autotools.errors import SandboxError
+from autotools.sandbox.conversation import Channel, Outcome, OutputKeeper, ProtocolFault
+from autotools.sandbox.gate import AllowList, HttpGate, ReplayCalls
+from autotools.sandbox.process import WorkerProcess, describe_exit
+from autotools.sandbox.session import exchange, verdict
+from autotools.sandbox.settings import SandboxConfig, TurnResult
+from autotools.sandbox.tiers import choose_tier, output_keeper, start_worker
+
+_ANSWER_S = 5.0  # the zygote only forks, kills and cleans
+
+
+class _Forked:
+    """The host's ends of one child's channels."""
+
+    def __init__(self, zygote: WorkerProcess, output: OutputKeeper) -> None:
+        control, inner_control = socket.socketpair()
+        calls, inner_calls = socket.socketpair()
+        self.control, self.calls, self.output = Channel(control), Channel(calls), output
+        self.out_fd, inner_out = os.pipe()
+        os.set_blocking(self.out_fd, False)
+        try:
+            fds = [inner_control.fileno(), inner_calls.fileno(), inner_out]
+            socket.send_fds(zygote.control.sock, [b"f"], fds)
+        except OSError:
+            self.close()
+            raise
+        finally:
+            inner_control.close()
+            inner_calls.close()
+            os.close(inner_out)
+
+    def close(self) -> None:
+        self.control.close()
+        self.calls.close()
+        os.close(self.out_fd)
+
+
+class Zygote:
+    """Context manager. ``library`` is run before every program; with ``tools_url``, programs have ``_request`` and
+    ``finish`` (see `inner_http.Tools`), their errors are one line, and their last expression is not shown.
+
+    Raises SandboxError if the host lacks the tier, the zygote does not start, or the library fails.
+    """
+
+    def __init__(
+        self,
+        config: SandboxConfig | None = None,
+        *,
+        library: str = "",
+        calls: HttpGate | ReplayCalls | None = None,
+        preload: tuple[str, ...] = ("requests",),
+        tools_url: str | None = None,
+        packages: bool = True,
+        keep_tail: bool = True,
+    ) -> None:
+        self.config = config or SandboxConfig()
+        self.tier = choose_tier(self.config.tier, self.config.min_tier)
+        self._job: dict[str, Any] = {"library": library, "preload": preload, "tools_url": tools_url}
+        self._job |= {"packages": packages, "keep_tail": keep_tail}
+        self._output = output_keeper(self.config, keep_tail)
+        self._calls = calls or HttpGate(
+            AllowList(self.config.allow),
+            call_limit=self.config.call_limit,
+            max_response=self.config.max_response_mb << 20,
+        )
+        self.worker: WorkerProcess | None = None
+        try:
+            self._start()
+            checked = self.run("", soft_s=10.0, hard_s=10.0)
+            if checked.status != "ok":
+                raise SandboxError(f"the function library does not load: {checked.error}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> WorkerProcess:
+        if self.worker is None:
+            self.worker = start_worker(self.config, self.tier, zygote=True, **self._job)
+        return self.worker
+
+    def run(self, program: str, soft_s: float | None = None, hard_s: float | None = None) -> TurnResult:
+        """Run one program in a child of its own (limits in seconds). Raises SandboxError if no child can be made."""
+        soft = self.config.soft_s if soft_s is None else soft_s
+        hard = max(soft, self.config.hard_s if hard_s is None else hard_s)
+        self._output.clear()
+        worker = self._start()
+        start = time.monotonic()
+        try:
+            child = _Forked(worker, self._output)
+        except OSError as error:
+            self._drop()
+            raise SandboxError(f"the sandbox zygote is gone: {error}") from error
+        try:
+            outcome = exchange(child, program, soft, start + hard, self._calls)
+            records = self._calls.end()
+            cause = self._end(worker, outcome)
+        except BaseException:
+            self._drop()  # interrupted: its child must not live on
+            raise
+        finally:
+            child.close()
+        status, error = verdict(outcome, hard)
+        reply = outcome.reply or {}
+        return TurnResult(
+            status, self._output.text(), self._output.truncated, self._output.total,
+            f"{error}{cause}" if status in ("died", "protocol") else error, time.monotonic() - start, "fresh", "",
+            self.tier, records, reply.get("answer"), bool(reply.get("finished")),
+        )  # fmt: skip
+
+    def _end(self, worker: WorkerProcess, outcome: Outcome) -> str:
+        """Have the child reaped; how it ended, if it ended by itself. The zygote is renewed if anything is odd."""
+        died = outcome.kind == "died"
+        try:
+            deadline = time.monotonic() + _ANSWER_S
+            forked = worker.control.wait_frame(deadline)
+            worker.control.sock.send(b"w" if died else b"k")
+            ended = worker.control.wait_frame(deadline)
+            if "pid" not in forked or not ended.get("clean"):
+                self._drop()
+            return describe_exit(os.waitstatus_to_exitcode(ended["status"])) if died else ""
+        except (OSError, EOFError, ProtocolFault, KeyError, ValueError):
+            self._drop()
+            return " (with its zygote)" if died else ""
+
+    def _drop(self) -> None:
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.kill()
+
+    def close(self) -> None:
+        """End the zygote, its folder and connections. Safe to call twice."""
+        self._drop()
+        self._calls.close()
+
+    def __enter__(self) -> "Zygote":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
