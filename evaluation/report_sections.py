@@ -64,10 +64,9 @@ def forest(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def statement(world: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Plain words on what this run can and cannot show; a ``note`` in the world's manifest comes first."""
+    """Plain words on what this run can and cannot show; a manifest with a ``note`` is one of real tools."""
     if world.get("note"):
         return [
-            str(world["note"]),
             "It can show that every stage takes these tools and requests: read, set aside with a reason, counted, "
             "trained on, scored. The intervals cover the sampling of test requests in this one run.",
         ]

@@ -166,6 +166,17 @@ def test_names_of_what_lies_beside_the_page(made_run, tmp_path, capsys):
         report.main(["--run", str(made_run), "--out", str(tmp_path / "x.md")])
 
 
+def test_a_run_over_real_tools_says_once_what_it_is_worth(made_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(made_run, run)
+    manifest = json.loads((run / "world" / "manifest.json").read_text())
+    (run / "world" / "manifest.json").write_text(json.dumps({**manifest, "note": "Plumbing check, not a result."}))
+    report.main(["--run", str(run)])
+    texts = [Page((run / "report.html").read_text("utf-8")).text, (run / "report.md").read_text("utf-8")]
+    assert [text.count("Plumbing check, not a result.") for text in texts] == [1, 1]
+    assert not any("an invented world" in text for text in texts)
+
+
 # --- time, memory, inputs ---------------------------------------------------------------------------------------------
 
 
