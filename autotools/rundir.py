@@ -181,6 +181,16 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         raise DataError(f"{path}: not JSON ({error}); run the stage that makes it again") from error
 
 
+def refuse_half(folder: Path | str) -> None:
+    """Raise DataError for one of our run folders whose run has not finished; any other folder or name passes.
+
+    For readers of models and corpora, which need not come from us and so need no manifest.
+    """
+    path = Path(folder)
+    if (path / "run_config.json").is_file():
+        read_manifest(path)
+
+
 # --- run folders ------------------------------------------------------------------------------------------------
 
 

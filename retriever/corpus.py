@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from autotools.errors import DataError
+from autotools.rundir import refuse_half
 from autotools.schema import ToolSpec
 
 TEMPLATE_VERSION = "names-description-parameters/1"  # goes into manifests: another template is another index
@@ -34,11 +35,12 @@ class Corpus:
 def read_corpus(path: str | Path) -> Corpus:
     """Read ``tools.jsonl`` (or the tool world folder that holds one).
 
-    Raises DataError if the file is missing, empty, or holds no usable tool at all.
+    Raises DataError if the file is missing, empty, or holds no usable tool at all, or if its folder is half made.
     """
     file = Path(path)
     if file.is_dir():
         file = file / "tools.jsonl"
+    refuse_half(file.parent)
     if not file.is_file():
         raise DataError(f"tool corpus {file} does not exist; make one with: python -m toolworld.build --out DIR")
     specs: list[ToolSpec] = []

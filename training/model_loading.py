@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autotools.errors import ConfigError
+from autotools.rundir import refuse_half
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,9 +35,13 @@ class LoraArgs:
 
 
 def load_checkpoint(model: str, dtype: str = "auto") -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """Model and left-padding tokenizer from a folder or hub name. Raises ConfigError if there is none."""
+    """Model and left-padding tokenizer from a folder or hub name.
+
+    Raises ConfigError if there is none, DataError if the run that makes it has not finished.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    refuse_half(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
         loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)

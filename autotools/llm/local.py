@@ -6,12 +6,13 @@ from typing import Any
 
 from autotools.chat import ChatRenderer
 from autotools.errors import DataError
+from autotools.rundir import refuse_half
 
 
 class LocalPolicy:
     """Batched generation from token contexts. Loads a full model or a PEFT adapter folder saved by our trainers.
 
-    Raises DataError if ``path`` holds no model.
+    Raises DataError if ``path`` holds no model, or that of a run that has not finished.
     """
 
     def __init__(self, path: str | Path, *, max_new_tokens: int = 256, batch_size: int = 64, dtype: str = "auto"):
@@ -21,6 +22,7 @@ class LocalPolicy:
         folder = Path(path)
         if folder.exists() and not any((folder / n).exists() for n in ("config.json", "adapter_config.json")):
             raise DataError(f"no model in {folder}: neither config.json nor adapter_config.json is there")
+        refuse_half(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(str(path), padding_side="left")
         self.model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

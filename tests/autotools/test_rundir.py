@@ -107,6 +107,24 @@ def test_a_run_killed_while_claiming_its_folder_can_be_resumed(tmp_path: Path) -
     assert sorted(path.name for path in half.iterdir()) == ["run.json", "run_config.json"]
 
 
+def test_an_unfinished_run_is_no_input(tmp_path: Path) -> None:
+    from autotools.llm.local import LocalPolicy
+    from retriever.corpus import load_tools
+    from training.model_loading import load_checkpoint
+
+    out = tmp_path / "run"
+    rundir.open_run(out, {}, seed=0)
+    (out / "tools.jsonl").write_text("{}")
+    (out / "config.json").write_text("{}")
+    for read in (load_tools, load_checkpoint, LocalPolicy, lambda path: load_tools(f"{path}/tools.jsonl")):
+        with pytest.raises(DataError, match="run is not complete .no manifest.json."):
+            read(str(out))
+    rundir.refuse_half("Qwen/Qwen2.5-1.5B-Instruct")
+    rundir.refuse_half(tmp_path)
+    rundir.write_manifest(out, stage="s", inputs=[], counts={}, seed=0)
+    rundir.refuse_half(out)
+
+
 def test_missing_manifest_and_input_are_data_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not complete"):
         rundir.read_manifest(tmp_path)
