@@ -1,34 +1,23 @@
-"""Run programs (Python text that calls library functions and ends with ``finish(value)``) in a child process.
+"""Run programs (Python text that calls library functions and ends with ``finish(value)``), each in a child of its own.
 
-Never in this process: model-written code can hang, exhaust memory or exit. The child is bounded by rlimits, by a
-time limit with a hard kill, by output and reply caps, and dies with this process.
-
-What it does NOT stop (full isolation is a later part, `autotools/sandbox/`): reading files the user may read,
-writing files of limited size, starting processes, opening sockets with its own imports, changing modules of the
-child for later programs, reading the API keys out of the child's memory. So run only programs made by our own
-templates or models on a machine without secrets.
+A thin layer over `autotools/sandbox/`: the zygote forks a confined child for every program, and the host performs
+the calls of the library's functions to one tool server, adding session and key. What is not stopped: see there.
 """
 
-import contextlib
+import base64
 import json
-import os
-import select
-import signal
 import subprocess
-import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from autotools.errors import SandboxError
+from autotools.sandbox.gate import HttpGate
+from autotools.sandbox.outbound import AllowList
+from autotools.sandbox.settings import SandboxConfig, TurnResult
+from autotools.sandbox.zygote import Zygote
 
-_WORKER = Path(__file__).parent / "sandbox" / "worker.py"
-_MAX_REPLY = 8_000_000  # bytes
-_START_TIMEOUT_S = 20.0
+_GRACE_S = 0.5  # a program that holds off its time limit (a long C call) is killed this much later
 
 
 @dataclass(frozen=True)
@@ -36,8 +25,8 @@ class ProgramResult:
     """What became of one program.
 
     ``answer`` is the JSON value given to ``finish`` (``finished`` tells a None answer from none at all). ``calls``
-    are the child's own records {"method", "path" (template), "status", "arguments"}; the server's log is the
-    ground truth. ``error`` is set unless status is ``ok``.
+    are {"method", "path" (template), "status", "arguments"}; template and arguments are the child's words, the
+    server's log is the ground truth. ``error`` is set unless status is ``ok``.
     """
 
     status: Literal["ok", "error", "timeout", "died"]
@@ -50,11 +39,12 @@ class ProgramResult:
 
 
 class ProgramRunner:
-    """One long-lived child process for many programs, as a context manager.
+    """Runs many programs, as a context manager; nothing of one program is left for the next.
 
-    ``api_keys`` maps a tool category to its key; keys are added to requests by the child's runtime and never
-    stand in the source. The child is restarted after a timeout or a death. Raises SandboxError when the fault is
-    ours: the child does not start, the library does not load, the tool server is away or answers 5xx.
+    ``api_keys`` maps a tool category to its key; the host adds keys to requests, they never enter the child.
+    ``min_tier`` is the weakest sandbox tier to accept: ``plain`` is for programs of our own templates, give
+    ``kernel`` for programs of models. Raises SandboxError when the fault is ours: the host lacks the tier, the
+    library does not load, the tool server is away or answers 5xx.
     """
 
     def __init__(
@@ -65,51 +55,40 @@ class ProgramRunner:
         *,
         memory_mb: int = 512,
         max_output: int = 20_000,
+        min_tier: str = "plain",
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="autotools-program-")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
-        self._job = {
-            "library": library_source,
-            "base_url": base_url,
-            "api_keys": dict(api_keys or {}),
-            "max_output": max_output,
-            "memory_bytes": memory_mb * 1024 * 1024,
-            "cpu_s": 3600,  # over the child's whole life: a backstop, not the limit of one program
-            "file_bytes": 16 * 1024 * 1024,
-        }
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
+        self._keys = dict(api_keys or {})
+        self._session = ""
+        self._gate = HttpGate(AllowList([base_url]), call_limit=10_000, decorate=self._headers)
+        self._zygote = Zygote(
+            SandboxConfig(min_tier=min_tier, memory_mb=memory_mb, max_output=max_output),
+            library=library_source, calls=self._gate, preload=(), tools_url=base_url, packages=False, keep_tail=False,
+        )  # fmt: skip
+
+    def _headers(self, call: dict[str, Any]) -> dict[str, str]:
+        category = (call["note"] or {}).get("auth")
+        key = self._keys.get(category) if isinstance(category, str) else None
+        return {"X-Session": self._session} | ({"X-Api-Key": key} if key else {})
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes] | None:
+        return self._zygote.worker and self._zygote.worker.process
 
     def run(self, program: str, session: str, timeout_s: float = 10) -> ProgramResult:
         """Run one program; ``session`` is sent as ``X-Session`` and selects the server's state (seconds, wall time)."""
-        if self._process is None or self._process.poll() is not None:
-            self._kill()
-            self._start()
-        start = time.monotonic()
-        request = {"id": uuid.uuid4().hex, "program": program, "session": session, "timeout_s": timeout_s}
-        reply: dict[str, Any] | None = None
-        try:
-            self._send(request, start + timeout_s)
-            reply = self._receive(start + timeout_s)
-        except TimeoutError:
-            self._kill()
-            return ProgramResult("timeout", error=f"no end after {timeout_s:g} s", wall_s=time.monotonic() - start)
-        except (OSError, ValueError) as error:
-            cause = self._kill()
-            return ProgramResult("died", error=f"{error}{cause}", wall_s=time.monotonic() - start)
-        except BaseException:
-            self._kill()  # interrupted: the late reply must not be taken for the next program's
-            raise
-        if reply.pop("id", None) != request["id"]:
-            self._kill()
-            return ProgramResult("died", error="the child sent a reply to another request")
-        if reply["status"] == "host_failure":
-            raise SandboxError(f"tool server failed during a program of session {session!r}: {reply['error']}")
-        return ProgramResult(**reply, wall_s=time.monotonic() - start)
+        self._session = session
+        # Shorter than the program's own limit: a hanging server is then reported as ours, not as the program's.
+        self._gate.call_timeout_s = 0.8 * timeout_s
+        result = self._zygote.run(program, timeout_s, timeout_s + _GRACE_S)
+        if failure := _service_failure(result):
+            raise SandboxError(f"tool server failed during a program of session {session!r}: {failure}")
+        if result.status == "host_failure":
+            raise SandboxError(f"a program of session {session!r} could not call its tools: {result.error}")
+        status = "died" if result.status == "protocol" else result.status
+        return ProgramResult(
+            status, result.answer, result.output, result.error, [_shown(call) for call in result.calls],
+            result.finished, result.wall_s,
+        )  # fmt: skip
 
     def call(
         self, function_name: str, arguments: Mapping[str, Any], session: str, timeout_s: float = 10
@@ -119,9 +98,8 @@ class ProgramRunner:
         return self.run(f"finish({function_name}(**json.loads({encoded!r})))", session, timeout_s)
 
     def close(self) -> None:
-        """End the child and remove its folder; safe to call twice."""
-        self._kill()
-        self._folder.cleanup()
+        """End all processes and remove their folder; safe to call twice."""
+        self._zygote.close()
 
     def __enter__(self) -> "ProgramRunner":
         return self
@@ -129,77 +107,20 @@ class ProgramRunner:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _start(self) -> None:
-        # Like -I, but with a fixed hash seed (-I ignores PYTHONHASHSEED): set order must not vary between runs.
-        # -S: no site packages, so the child starts in 20 ms and offers the standard library only.
-        self._process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-S", "-u", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._folder.name,
-            env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            start_new_session=True,
-        )
-        assert self._process.stdin and self._process.stdout
-        os.set_blocking(self._process.stdin.fileno(), False)
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._buffer = b""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        try:
-            self._send(self._job | {"parent": os.getpid()}, deadline)
-            answer = self._receive(deadline)
-        except (OSError, ValueError) as error:
-            raise SandboxError(f"the program child did not start: {error}{self._kill()}") from error
-        if not answer.get("ready"):
-            self._kill()
-            raise SandboxError(answer.get("error", "the program child is not ready"))
 
-    def _send(self, message: dict[str, Any], deadline: float) -> None:
-        assert self._process and self._process.stdin
-        fd, data = self._process.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
-        while data:
-            if not select.select([], [fd], [], max(0.0, deadline - time.monotonic()))[1]:
-                raise TimeoutError
-            data = data[os.write(fd, data) :]
+def _service_failure(result: TurnResult) -> str:
+    """The first call that the server did not answer as it should; judged by the host's own records."""
+    for call in result.calls:
+        reply, what = call["reply"] or {}, f"{call['method']} {call['url'][:200]}"
+        if reply.get("kind") in ("timeout", "failed"):
+            return f"{what}: {reply['error']}"
+        if reply.get("status", 0) >= 500:
+            text = base64.b64decode(reply["body"])[:300].decode("utf-8", "replace")
+            return f"{what} answered {reply['status']}: {text}"
+    return ""
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
-        """Next reply line. The child is not trusted: deadline, length cap, and any defect is a ValueError."""
-        assert self._process and self._process.stdout
-        fd = self._process.stdout.fileno()
-        while b"\n" not in self._buffer:
-            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError
-            chunk = os.read(fd, 1 << 16)
-            if not chunk:
-                raise ValueError("the child ended during the program")
-            self._buffer += chunk
-            if len(self._buffer) > _MAX_REPLY:
-                raise ValueError(f"the program's reply is larger than {_MAX_REPLY} bytes")
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            reply = json.loads(line)
-        except RecursionError as error:
-            raise ValueError("reply is nested too deeply") from error
-        if not isinstance(reply, dict):
-            raise ValueError("reply is not an object")
-        return reply
 
-    def _kill(self) -> str:
-        """Kill the child's whole process group; returns a note on how it had ended before, if it had."""
-        process, self._process, self._buffer = self._process, None, b""
-        if process is None:
-            return ""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.02)  # a dying child's own exit status says more than our SIGKILL
-        code = process.returncode
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        if code is None:
-            return ""
-        return f" (signal {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
+def _shown(call: dict[str, Any]) -> dict[str, Any]:
+    note = call["note"] or {}
+    status = (call["reply"] or {}).get("status")
+    return {"method": call["method"], "path": note.get("path"), "status": status, "arguments": note.get("arguments")}

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from autotools.errors import SandboxError
 from autotools.sandbox.conversation import Channel, OutputKeeper, ProtocolFault, read_output
 
-_START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 20.0
 _PREFIX = "autotools-sandbox-"
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class WorkFolder:
     def __init__(self) -> None:
         _sweep_once()
         self._root = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = open(self._root / "lock", "w")  # noqa: SIM115 - held until close
+        self._lock = open(self._root / "lock", "w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = str(self._root / "work")
         os.mkdir(self.path, 0o700)
@@ -109,6 +109,7 @@ class WorkerProcess:
         job: dict[str, Any],
         output: OutputKeeper,
         folder: WorkFolder | None,
+        timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self.output, self.folder = output, folder
         control, inner_control = socket.socketpair()
@@ -133,15 +134,15 @@ class WorkerProcess:
             inner_calls.close()
             os.close(inner_out)
         try:
-            self.report = self._handshake(job)
+            self.report = self._handshake(job, time.monotonic() + timeout_s)
         except BaseException:
             self.kill()
             raise
 
-    def _handshake(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _handshake(self, job: dict[str, Any], deadline: float) -> dict[str, Any]:
         try:
             self.control.send(job)
-            report = self.control.wait_frame(time.monotonic() + _START_TIMEOUT_S)
+            report = self.control.wait_frame(deadline)
         except (TimeoutError, EOFError, ProtocolFault) as error:
             cause = self.kill(patient=True)
             said = " ".join(self.output.text().split())[-500:]

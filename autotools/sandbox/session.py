@@ -11,11 +11,11 @@ from typing import Any
 from autotools.errors import SandboxError
 from autotools.sandbox.conversation import Calls, Child, Outcome, converse
 from autotools.sandbox.gate import AllowList, HttpGate, ReplayCalls
-from autotools.sandbox.process import WorkerProcess
+from autotools.sandbox.process import START_TIMEOUT_S, WorkerProcess
 from autotools.sandbox.settings import SandboxConfig, State, Status, TurnResult
 from autotools.sandbox.tiers import choose_tier, start_worker
 
-_GRACE_S = 0.9  # what a turn may answer later than its hard limit, restoring included
+_GRACE_S = 0.8  # what a turn may answer later than its hard limit, restoring included
 LOST_NOTE = "state lost: define your variables again"
 
 
@@ -50,7 +50,6 @@ class Session:
         self.library = library
         self.records: list[dict[str, Any]] = []
         self._history: list[_Turn] = []
-        self._lost = False
         self._worker: WorkerProcess | None = None
         self._calls = calls or HttpGate(
             AllowList(self.config.allow),
@@ -58,7 +57,7 @@ class Session:
             max_response=self.config.max_response_mb << 20,
         )
         try:
-            self._worker = self._start(10.0)
+            self._worker = self._start(START_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -70,12 +69,12 @@ class Session:
         """
         soft = self.config.soft_s if soft_s is None else soft_s
         hard = max(soft, self.config.hard_s if hard_s is None else hard_s)
-        start = time.monotonic()
-        deadline = start + hard
         try:
-            worker = self._worker = self._worker or self._start(deadline - start + _GRACE_S)
+            worker = self._worker = self._worker or self._start(START_TIMEOUT_S)
         except SandboxError as error:
             return TurnResult("sandbox_error", error=str(error), state="lost", note=LOST_NOTE, tier=self.tier)
+        start = time.monotonic()
+        deadline = start + hard
         worker.output.clear()
         outcome = exchange(worker, program, soft, deadline, self._calls)
         records = self._calls.end()
@@ -111,10 +110,12 @@ class Session:
         self.close()
 
     def _start(self, limit_s: float) -> WorkerProcess:
-        worker = start_worker(self.config, self.tier)
+        worker = start_worker(self.config, self.tier, timeout_s=limit_s)
         if self.library:
             # As a turn of its own: a library may be model-written, too.
-            outcome = exchange(worker, self.library, limit_s, time.monotonic() + limit_s, ReplayCalls([]))
+            outcome = exchange(
+                worker, self.library, limit_s, time.monotonic() + limit_s, ReplayCalls([]), file="<library>"
+            )
             status, error = verdict(outcome, limit_s)
             if status != "ok":
                 worker.kill()
@@ -126,6 +127,8 @@ class Session:
 
         Output and clock may differ; a call that was not recorded, or another status, means that the state is lost.
         """
+        if not self._history:
+            return "restored", "nothing had been defined before"  # the next turn starts the worker
         history, self._history = self._history, []
         budget = deadline - time.monotonic()
         if sum(turn.wall_s for turn in history) < budget:
@@ -159,10 +162,12 @@ class Session:
         return f"your files took {total >> 20} MiB, allowed are {self.config.tmp_mb}; all were removed" if total else ""
 
 
-def exchange(worker: Child, program: str, soft: float, deadline: float, calls: Calls) -> Outcome:
+def exchange(
+    worker: Child, program: str, soft: float, deadline: float, calls: Calls, file: str | None = None
+) -> Outcome:
     """Send one program to a worker and serve it until ``deadline`` (monotonic)."""
     calls.begin(deadline)
-    message = {"id": uuid.uuid4().hex, "program": program, "soft_s": soft}
+    message = {"id": uuid.uuid4().hex, "program": program, "soft_s": soft, "file": file}
     return converse(worker, message, deadline, calls)
 
 

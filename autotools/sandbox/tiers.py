@@ -16,7 +16,7 @@ from typing import Any
 from autotools.errors import SandboxError
 from autotools.sandbox.conversation import OutputKeeper, converse
 from autotools.sandbox.gate import ReplayCalls
-from autotools.sandbox.process import WorkerProcess, WorkFolder
+from autotools.sandbox.process import START_TIMEOUT_S, WorkerProcess, WorkFolder
 from autotools.sandbox.settings import TIERS, WORKER_ENVIRONMENT, SandboxConfig
 
 _HERE = Path(__file__).resolve().parent
@@ -57,6 +57,7 @@ def start_worker(
     tools_url: str | None = None,
     packages: bool = True,
     keep_tail: bool = True,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> WorkerProcess:
     """A confined worker that is ready for turns. Raises SandboxError if this host cannot give the tier."""
     output = output_keeper(config, keep_tail)
@@ -77,7 +78,7 @@ def start_worker(
     python = [_executable(), "-s", "-P", "-S", f"{_INSIDE if tier == 'bwrap' else _HERE}/worker.py"]
     argv = [*_bwrap(config, site), *python] if tier == "bwrap" else python
     try:
-        return WorkerProcess(argv, WORKER_ENVIRONMENT | {"TMPDIR": inside}, job, output, folder)
+        return WorkerProcess(argv, WORKER_ENVIRONMENT | {"TMPDIR": inside}, job, output, folder, timeout_s)
     except BaseException:
         if folder:
             folder.close()
@@ -189,5 +190,3 @@ def _tell(tier: str, missing: dict[str, str]) -> None:
     why = "".join(f"; no {name}: {problem}" for name, problem in missing.items())
     warning = "; programs can read files, open sockets and start processes: only for programs you trust"
     print(f"sandbox: tier {tier}{why}{warning if tier == 'plain' else ''}", file=sys.stderr)
-
-

@@ -173,7 +173,7 @@ class Worker:
         try:
             self.armed = True
             self.timer(signal.ITIMER_REAL, message["soft_s"])
-            status, error = self._run(message["program"], message.get("library"))
+            status, error = self._run(message)
             self.stdout.flush()  # may be the program's own objects by now: still inside the limit
             self.stderr.flush()
             self.armed = False
@@ -190,9 +190,11 @@ class Worker:
         reply = {"id": message["id"], "status": status, "error": error, "finished": answered}
         return reply | {"answer": self.answer[0] if answered else None}
 
-    def _run(self, text: str, library: Any) -> tuple[str, str | None]:
-        self.count += 1
-        file = f"<program {self.count}>"
+    def _run(self, message: dict[str, Any]) -> tuple[str, str | None]:
+        text, library, file = message["program"], message.get("library"), message.get("file")
+        if file is None:
+            self.count += 1
+            file = f"<program {self.count}>"
         try:
             # No function of ours is called between the program's end and the clean-up: it may have set a tracer.
             try:
@@ -218,7 +220,7 @@ class Worker:
         except inner_http.HostFailure as problem:
             return "host_failure", str(problem)
         except BaseException as problem:
-            return "error", describe(problem, ("<program", "<library"), self.brief)
+            return "error", describe(problem, ("<program",) if self.brief else ("<program", "<library"), self.brief)
         return "ok", None
 
     def _execute(self, text: str, file: str) -> None:

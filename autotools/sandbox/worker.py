@@ -11,18 +11,18 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # started with -P; removed again below
-import gc  # noqa: E402
-import json  # noqa: E402
-import shutil  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import struct  # noqa: E402
-import tempfile  # noqa: E402
-import time  # noqa: E402
-from typing import Any  # noqa: E402
+import gc
+import json
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import time
+from typing import Any
 
-import confine  # noqa: E402
-import turns  # noqa: E402
+import confine
+import turns
 
 sys.path.pop(0)
 
@@ -148,7 +148,8 @@ def main() -> None:
         report = confine_self(job)
         worker = turns.Worker(job, control, calls)
     except SyntaxError as error:
-        write_frame(control, {"ready": False, "error": turns.describe(error, ("<library",), brief=True), "library": True})
+        said = turns.describe(error, ("<library",), brief=True)
+        write_frame(control, {"ready": False, "error": said, "library": True})
         return
     except OSError as error:
         write_frame(control, {"ready": False, "error": str(error)})
