@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
                 continue
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # a folder of its own for temporary files, because a killed command cannot tidy up
-    temporary = f"{os.environ.get('TMPDIR', '/tmp')}/autotools-{os.getpid()}-{time.time_ns()}"
+    temporary = f"{_temporary_prefix(os.getpid())}{time.time_ns()}"
     os.mkdir(temporary, 0o700)
     os.environ["TMPDIR"] = temporary
     try:
@@ -46,6 +46,16 @@ def main(argv: Sequence[str]) -> None:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sys.exit(code)
+
+
+def _temporary_prefix(pid: int) -> str:
+    return f"{os.environ.get('TMPDIR', '/tmp')}/autotools-{pid}-"
+
+
+def temporary_folders(pid: int) -> list[str]:
+    """Folders for temporary files that the guard ``pid`` has made and, if it was killed, left."""
+    parent, _, name = _temporary_prefix(pid).rpartition("/")
+    return [f"{parent}/{entry}" for entry in os.listdir(parent) if entry.startswith(name)]
 
 
 def _watch(pipe: int, grace_s: float, command: Sequence[str]) -> int:

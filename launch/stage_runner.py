@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,8 @@ class _Running:
                     member.kill()
                 except psutil.Error:
                     continue
+            for folder in guard.temporary_folders(self.process.pid):
+                shutil.rmtree(folder, ignore_errors=True)
         self.file.close()
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from autotools.schema import ToolSpec
 from autotools.search.prompt import SEARCH_TOOL, answer_text, call_text, prompt_messages
 
 ROOT = Path(__file__).resolve().parents[2]
+SANDBOX = re.compile(r"bwrap|/sandbox/")
 TIMES = ("time", "runtime", "per_second")  # ends of the names of metrics that tell wall time
 FINALS = (
     "model.safetensors",
@@ -71,11 +73,14 @@ class Attempt:
         return at if at >= self.started else None
 
     def victim(self, who: str, rng: random.Random) -> psutil.Process:
-        """``driver``, ``guard`` (a child of it) or ``stage`` (any Python below a guard but the sandboxed child)."""
+        """``driver``, ``guard`` (a child of it) or ``stage`` (anything below a guard outside the sandbox).
+
+        A dead sandbox is a finding about the program that ran in it, not a fault of ours that stops the stage.
+        """
         guards = [p for p in self.process.children() if "guard.main" in " ".join(p.cmdline())]
         if who == "guard" and guards:
             return rng.choice(guards)
-        below = [p for g in guards for p in g.children(recursive=True) if "worker.py" not in " ".join(p.cmdline())]
+        below = [p for g in guards for p in g.children(recursive=True) if not SANDBOX.search(" ".join(p.cmdline()))]
         return rng.choice(below) if who == "stage" and below else self.process
 
     def kill(self, who: str, number: int, rng: random.Random) -> str:

@@ -1,6 +1,7 @@
 """The quickstart driver with a pipeline of small fake stages: refusals, order, resumption, and nothing left behind."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,31 @@ def test_failed_stage_stops_the_run_and_resume_goes_on_from_there(fakes: ModuleT
     assert set(json.loads((out / "summary.json").read_text())["wall_s"]) == {"one", "two", "three", "report"}
 
 
+def test_a_kill_after_a_repeated_stage_does_not_bring_old_results_back(
+    fakes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stage one ran again, the driver was killed before two: what two and three made from the old one is void."""
+    from stage_runner import StageRunner
+
+    out, run_step = tmp_path / "run", StageRunner.run_step
+    run_fakes(fakes, out)
+    (out / "one").rmdir()
+    (out / "report").rmdir()  # no folder of a stage's own to the driver; the fake wants to make it
+
+    def killed_at_two(self: StageRunner, stages: Any, *rest: Any) -> None:
+        if stages[0].name == "two":
+            raise KeyboardInterrupt
+        run_step(self, stages, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StageRunner, "run_step", killed_at_two)
+        run_fakes(fakes, out, "--resume")
+    before = order(out)
+    assert before[-1] == "one"
+    run_fakes(fakes, out, "--resume")
+    assert set(order(out)[len(before) :]) == {"two", "three", "report"}
+
+
 # --- the runner -----------------------------------------------------------------------------------------------------
 
 
@@ -185,3 +211,28 @@ def test_changed_config_file_makes_a_stage_run_again(quickstart: ModuleType, tmp
     assert not StageRunner(tmp_path / "logs", tmp_path).is_done(Stage("s", (*stage.command, "--seed", "1")))
     (tmp_path / "a.yaml").write_text("x: 2\n")
     assert not StageRunner(tmp_path / "logs", tmp_path).is_done(stage)
+
+
+def test_only_an_interrupted_stage_of_the_same_command_goes_on(quickstart: ModuleType, tmp_path: Path) -> None:
+    from stage_runner import Stage, StageError, StageRunner
+
+    logs, made = tmp_path / "logs", tmp_path / "s"
+    code = "import sys, time; time.sleep(0.3); print(sys.argv[1:]); sys.exit('--resume' not in sys.argv)"
+    stage = Stage("s", (sys.executable, "-c", code), made, resumes=True)
+    with pytest.raises(StageError):
+        StageRunner(logs, tmp_path).run_step([stage])
+    assert not StageRunner(logs, tmp_path).continues(stage)  # it left no checkpoint
+    state = made / "checkpoint-2" / "trainer_state.json"
+    write_json(state, {"global_step": 2, "max_steps": 4})
+    started = json.loads((logs / "s.started.json").read_text())["time"]
+    os.utime(state, (started + 100, started + 100))  # the checkpoint was reached after 100 s
+    other = Stage("s", (*stage.command, "--seed", "1"), made, resumes=True)
+    assert not StageRunner(logs, tmp_path).continues(other)
+    assert not StageRunner(logs, tmp_path).continues(Stage("s", stage.command, made))
+    runner = StageRunner(logs, tmp_path)
+    assert runner.continues(stage)
+    runner.run_step([stage], continued=["s"])
+    assert 100.3 < runner.wall_s["s"] < 120
+    assert (logs / "s.log").read_text().splitlines()[-1] == "['--resume', 'true']"
+    runner.forget([stage])
+    assert not runner.continues(stage) and not runner.is_done(stage)

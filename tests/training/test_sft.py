@@ -178,9 +178,42 @@ def test_missing_data_leaves_no_claimed_folder(tmp_path: Path, sft_data: Path) -
 
 
 def test_newest_complete_checkpoint(tmp_path: Path) -> None:
+    import torch
+
+    def make(step: int) -> Path:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        torch.save({"a": torch.zeros(1000)}, folder / "optimizer.pt")
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "max_steps": 40}))
+        return folder
+
     assert find_checkpoint(tmp_path) is None
-    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11", "checkpoint-best"):
-        (tmp_path / name).mkdir()
-        if name != "checkpoint-11":  # was being written when the run died
-            (tmp_path / name / "trainer_state.json").write_text("{}")
-    assert find_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    make(9)
+    good = make(10)
+    (make(20) / "trainer_state.json").write_text('{"global_step": 2')  # was being written when the run died
+    (make(25) / "trainer_state.json").unlink()
+    cut = make(30) / "optimizer.pt"
+    cut.write_bytes(cut.read_bytes()[:-100])
+    make(40)  # the end of the training: Transformers would make one step more from there
+    (tmp_path / "checkpoint-best").mkdir()
+    assert find_checkpoint(tmp_path) == str(good)
+
+
+def test_resuming_after_cut_off_lines_and_rows_of_later_steps(finished: Path, sft_data: Path, tmp_path: Path) -> None:
+    """All metrics but wall times are those of the unbroken run, the token count, too."""
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    saved = json.loads((out / "run_config.json").read_text())
+    (out / "run_config.json").write_text(json.dumps({**saved, "output_dir": str(out)}))
+    (out / "manifest.json").unlink()
+    (out / "checkpoint-4" / "trainer_state.json").unlink()
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert sft.main(argv(sft_data, out, resume="true")) == 0
+    timed = ("time", "runtime", "per_second")
+    rows = [
+        [{k: v for k, v in row.items() if not k.endswith(timed)} for row in read_jsonl(folder / "metrics.jsonl")]
+        for folder in (out, finished)
+    ]
+    assert rows[0] == rows[1] and "num_tokens" in rows[0][0]
+    assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
