@@ -29,6 +29,7 @@ class Channel:
         sock.setblocking(False)
         self.sock = sock
         self._in, self._out = bytearray(), bytearray()
+        self._frames: list[dict[str, Any]] = []  # read by wait_frame, not yet wanted
 
     @property
     def writing(self) -> bool:
@@ -76,7 +77,7 @@ class Channel:
 
     def wait_frame(self, deadline: float) -> dict[str, Any]:
         """The next frame, by ``deadline`` (monotonic). Raises TimeoutError, EOFError, ProtocolFault."""
-        while True:
+        while not self._frames:
             flags = select.POLLIN | (select.POLLOUT if self.writing else 0)
             poller = select.poll()
             poller.register(self.sock, flags)
@@ -84,8 +85,8 @@ class Channel:
             if left <= 0 or not poller.poll(left * 1000):
                 raise TimeoutError
             self.flush()
-            if frames := self.read():
-                return frames[0]
+            self._frames += self.read()
+        return self._frames.pop(0)
 
     def close(self) -> None:
         self.sock.close()

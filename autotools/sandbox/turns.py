@@ -128,10 +128,9 @@ class Worker:
         self.dup2, self.chdir, self.makedirs, self.setrlimit = os.dup2, os.chdir, os.makedirs, resource.setrlimit
         self.settrace, self.setprofile, self.recursion = sys.settrace, sys.setprofile, sys.setrecursionlimit
         self.snapshots = [(vars(module), dict(vars(module))) for module in (builtins, os)]
+        self.output = -1
         self.armed = self.fired = False
         self.count = 0
-        # Out of the way of programs that walk through the low descriptors: what they write there is no output.
-        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 60)
         self.stdin, self.stdout, self.stderr = sys.stdin, _text_out(1), _text_out(2)
         calls = inner_http.HostCalls(
             lambda size: read_exactly(calls_fd, size, self.read),
@@ -154,6 +153,11 @@ class Worker:
     def _finish(self, value: Any = None) -> None:
         self.answer[:] = [json.loads(json.dumps(value, allow_nan=False))]
         raise Finished
+
+    def attach(self) -> None:
+        """Take over fd 1 as the output; a zygote makes the worker before the fork that gives it its own."""
+        # Out of the way of programs that walk through the low descriptors: what they write there is no output.
+        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 60)
 
     def serve(self, turns: int | None = None) -> None:
         """Run turn after turn until the host goes away, or for ``turns`` turns."""

@@ -26,6 +26,8 @@ import turns
 
 sys.path.pop(0)
 
+_CHILD_CONTROL, _CHILD_CALLS = 40, 41  # descriptors of a forked child, free in the zygote
+
 
 def read_frame(fd: int) -> dict[str, Any]:
     (size,) = struct.unpack("!I", turns.read_exactly(fd, 4))
@@ -61,18 +63,21 @@ def enter_folder(folder: str) -> None:
 
 
 def zygote(job: dict[str, Any], control: socket.socket) -> None:
-    """Serve ``fork`` (with three fds: control, calls, output) and ``end`` (kill, reap, clean up); one child at a time.
+    """Serve ``f`` (fork; three fds: control, calls, output) and ``k`` or ``w`` (end the child: see ``_end``).
 
-    Programs never run here: a child is confined before it reads its program.
+    Programs never run here: a child is confined before it reads its program. One child at a time.
     """
     library = compile(job["library"], "<library>", "exec") if job["library"] else None
+    worker = turns.Worker(job, _CHILD_CONTROL, _CHILD_CALLS)  # before the fork: all that children have in common
+    turn = worker.turn
+    worker.turn = lambda message: turn(message | {"library": library})  # type: ignore[method-assign]
     for name in job["preload"]:
         __import__(name)
     confine.hide_memory()
     gc.collect()
     gc.freeze()
     write_frame(control.fileno(), {"ready": True})
-    count, base = 0, job["folder"]
+    count, base, folder, pid = 0, job["folder"], "", 0
     while True:
         data, fds, _, _ = socket.recv_fds(control, 1, 3)
         if not data:
@@ -82,7 +87,7 @@ def zygote(job: dict[str, Any], control: socket.socket) -> None:
             folder = os.path.join(base, f"autotools-program-{count}")
             pid = os.fork()
             if pid == 0:
-                _child(job | {"folder": folder}, fds, control, library)
+                _child(worker, folder, fds, control)
             for fd in fds:
                 os.close(fd)
             write_frame(control.fileno(), {"pid": pid})
@@ -90,18 +95,18 @@ def zygote(job: dict[str, Any], control: socket.socket) -> None:
             write_frame(control.fileno(), _end(pid, folder, patient=data == b"w"))
 
 
-def _child(job: dict[str, Any], fds: list[int], control: socket.socket, library: Any) -> None:
+def _child(worker: turns.Worker, folder: str, fds: list[int], control: socket.socket) -> None:
     try:
         confine.die_with_parent()
-        os.dup2(fds[2], 1)
-        os.dup2(fds[2], 2)
-        os.close(fds[2])
         control.close()
-        enter_folder(job["folder"])
-        confine_self(job)
-        worker = turns.Worker(job, fds[0], fds[1])
-        turn = worker.turn
-        worker.turn = lambda message: turn(message | {"library": library})  # type: ignore[method-assign]
+        for fd, wanted in zip(fds, (_CHILD_CONTROL, _CHILD_CALLS, 1), strict=True):
+            os.dup2(fd, wanted)
+            os.close(fd)
+        os.dup2(1, 2)
+        enter_folder(folder)
+        worker.job["folder"] = folder
+        confine_self(worker.job)
+        worker.attach()
         worker.serve(turns=1)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
@@ -147,6 +152,7 @@ def main() -> None:
             return
         report = confine_self(job)
         worker = turns.Worker(job, control, calls)
+        worker.attach()
     except SyntaxError as error:
         said = turns.describe(error, ("<library",), brief=True)
         write_frame(control, {"ready": False, "error": said, "library": True})

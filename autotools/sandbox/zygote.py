@@ -74,6 +74,7 @@ class Zygote:
             max_response=self.config.max_response_mb << 20,
         )
         self.worker: WorkerProcess | None = None
+        self._unread = False
         try:
             self._start()
             checked = self.run("", soft_s=10.0, hard_s=10.0)
@@ -84,6 +85,8 @@ class Zygote:
             raise
 
     def _start(self) -> WorkerProcess:
+        if self._unread and self.worker is not None:
+            self._reaped(self.worker)
         if self.worker is None:
             self.worker = start_worker(self.config, self.tier, zygote=True, **self._job)
         return self.worker
@@ -118,22 +121,35 @@ class Zygote:
         )  # fmt: skip
 
     def _end(self, worker: WorkerProcess, outcome: Outcome) -> str:
-        """Have the child reaped; how it ended, if it ended by itself. The zygote is renewed if anything is odd."""
-        died = outcome.kind == "died"
+        """Have the child killed and reaped; returns how it ended, if it ended by itself."""
+        try:
+            worker.control.sock.send(b"w" if outcome.kind == "died" else b"k")
+            self._unread = True
+            if outcome.kind == "done":
+                return ""  # the zygote cleans up while we go on; its word is read before the next program
+            status = self._reaped(worker)
+        except OSError:
+            self._drop()
+            status = None
+        if outcome.kind != "died":
+            return ""
+        return " (with its zygote)" if status is None else describe_exit(os.waitstatus_to_exitcode(status))
+
+    def _reaped(self, worker: WorkerProcess) -> int | None:
+        """Wait status of the last child. The zygote is ended if anything is odd, and the status is then None."""
+        self._unread = False
         try:
             deadline = time.monotonic() + _ANSWER_S
-            forked = worker.control.wait_frame(deadline)
-            worker.control.sock.send(b"w" if died else b"k")
-            ended = worker.control.wait_frame(deadline)
-            if "pid" not in forked or not ended.get("clean"):
-                self._drop()
-            return describe_exit(os.waitstatus_to_exitcode(ended["status"])) if died else ""
+            forked, ended = worker.control.wait_frame(deadline), worker.control.wait_frame(deadline)
+            if "pid" in forked and ended.get("clean"):
+                return int(ended["status"])
         except (OSError, EOFError, ProtocolFault, KeyError, ValueError):
-            self._drop()
-            return " (with its zygote)" if died else ""
+            pass
+        self._drop()
+        return None
 
     def _drop(self) -> None:
-        worker, self.worker = self.worker, None
+        worker, self.worker, self._unread = self.worker, None, False
         if worker is not None:
             worker.kill()
 
