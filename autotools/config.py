@@ -14,6 +14,7 @@ stays under a second. Every command also has ``--config``, ``--dry_run`` and ``-
 
 import dataclasses
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -38,6 +39,9 @@ Schema = type | str
 Sections = dict[str, Schema | tuple[Schema, ...]]
 COMMAND_LINE = "command line"
 _LAUNCHER_KEYS = {"local_rank"}  # appended by the DeepSpeed launcher; every rank must still see the same config
+_HOST_ERRORS = {  # the machine's state, which the user can change, and no defect of ours
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
+}  # fmt: skip
 _SECRET_KEYS = {"hub_token", "push_to_hub_token", "api_key", "password"}  # never written to a run folder
 
 
@@ -310,7 +314,10 @@ def help_text(sections: Sections, prog: str, description: str, positional: str |
 
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:
-    """Run an entry point: an AutoToolsError becomes ``error: ...`` and exit code 2, Ctrl-C becomes 130."""
+    """Run an entry point: an AutoToolsError becomes ``error: ...`` and exit code 2, Ctrl-C becomes 130.
+
+    So does a full disk or a folder that may not be written: there a traceback tells a user nothing.
+    """
     try:
         code = main() or 0
     except AutoToolsError as error:
@@ -323,4 +330,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except BrokenPipeError:  # the reader went away (``| head``): not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        if error.errno not in _HOST_ERRORS:
+            raise
+        print(f"error: {error.filename or 'cannot write'}: {error.strerror}", file=sys.stderr)
+        code = 2
     sys.exit(code)

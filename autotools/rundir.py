@@ -272,6 +272,8 @@ def open_run(
     read-only RunDir. Raises RunFolderError on a folder in use, a resume under another config, or an overwrite of a
     folder that is not ours.
     """
+    if not str(path):  # Path("") is the current folder, which --overwrite could delete
+        raise RunFolderError("the name of the run folder is empty; name one")
     path = Path(path)
     if int(os.environ.get("RANK", "0")) != 0:
         return RunDir(path, main=False)

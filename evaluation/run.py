@@ -20,7 +20,7 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import open_run, sha256_file, write_json, write_jsonl, write_manifest
+from autotools.rundir import open_run, refuse_half, sha256_file, write_json, write_jsonl, write_manifest
 from autotools.schema import Event, EventKind, StopReason, Task, Trajectory
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
@@ -169,14 +169,46 @@ def draw(tasks: list[Task], limit: int, seed: int) -> list[Task]:
     return [tasks[i] for i in sorted(random.Random(seed).sample(range(len(tasks)), limit))]
 
 
-def evaluate(args: EvalArgs, settings: SearchSettings, policies: dict[str, str], out: Path) -> dict[str, Any]:
-    """Play, write the predictions of every policy below ``out``, and return the content of ``metrics.json``."""
+def check_models(policies: dict[str, str]) -> None:
+    """Raise DataError for a policy that is a path without a model, or one of our runs that has not finished."""
+    for label, source in policies.items():
+        folder = Path(source)
+        looks_like_path = folder.is_absolute() or source.startswith(".") or source.count("/") > 1
+        if source == "bm25" or not (looks_like_path or folder.is_dir()):
+            continue  # a name of the hub
+        refuse_half(folder)
+        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+            raise DataError(f"policy {label}: no model at {source!r}")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is played: the corpus as an engine and as names, the usable tasks, the rejects, and tasks to choose k on."""
+
+    engine: Any
+    names: NameIndex
+    tasks: list[Task]
+    rejected: list[dict[str, Any]]
+    dev: list[Task]
+
+
+def read_inputs(args: EvalArgs, policies: dict[str, str]) -> Inputs:
+    """All that can be wrong with the inputs is found here, before the output folder is claimed."""
     from retriever.corpus import load_tools
     from retriever.engine import open_engine
 
-    engine = open_engine(args.world)
+    check_models(policies)
     names = NameIndex(spec.id for spec in load_tools(args.world))
-    all_tasks, rejected = read_split(args, args.split, names)
+    tasks, rejected = read_split(args, args.split, names)
+    dev = read_split(args, "dev", names)[0] if "bm25" in policies.values() else []
+    return Inputs(open_engine(args.world), names, tasks, rejected, dev)
+
+
+def evaluate(
+    args: EvalArgs, settings: SearchSettings, policies: dict[str, str], inputs: Inputs, out: Path
+) -> dict[str, Any]:
+    """Play, write the predictions of every policy below ``out``, and return the content of ``metrics.json``."""
+    engine, names, all_tasks, rejected = inputs.engine, inputs.names, inputs.tasks, inputs.rejected
     write_jsonl(out / "rejected.jsonl", rejected)
     if rejected:
         print(f"warning: {len(rejected)} tasks left out, see {out / 'rejected.jsonl'}", file=sys.stderr)
@@ -185,7 +217,7 @@ def evaluate(args: EvalArgs, settings: SearchSettings, policies: dict[str, str],
     for name, source in policies.items():
         start = time.perf_counter()
         if source == "bm25":
-            k, by_k = choose_k(read_split(args, "dev", names)[0], engine)
+            k, by_k = choose_k(inputs.dev, engine)
             notes[name] = {"kind": "one BM25 search with the raw request", "k": k, "dev_f1_by_k": by_k}
             trajectories = one_shot(tasks, engine, settings.top_k, k)
         else:
@@ -207,17 +239,18 @@ def main(argv: list[str] | None = None) -> int:
     )
     args, settings = config.top(EvalArgs), config.section("search")
     policies = parse_policies(args.policies)
-    inputs = [Path(args.world) / "tools.jsonl", Path(args.world) / "tasks" / f"{args.split}.jsonl"]
-    for path in inputs:
+    files = [Path(args.world) / "tools.jsonl", Path(args.world) / "tasks" / f"{args.split}.jsonl"]
+    for path in files:
         sha256_file(path)  # a missing world is said before any folder is made
     if config.dry_run:
         print(f"would play {args.split} of {args.world} with {', '.join(policies)} into {args.out}")
         return 0
+    inputs = read_inputs(args, policies)
     run = open_run(args.out, config.resolved(), seed=args.seed, overwrite=args.overwrite)
-    result = evaluate(args, settings, policies, run.path)
+    result = evaluate(args, settings, policies, inputs, run.path)
     write_json(run.path / "metrics.json", result)
-    inputs += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]
-    write_manifest(run.path, stage="eval", inputs=inputs, counts=result["counts"], seed=args.seed)
+    files += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]
+    write_manifest(run.path, stage="eval", inputs=files, counts=result["counts"], seed=args.seed)
     for name, table in result["policies"].items():
         print(f"\n{name}  ({result['notes'][name]['kind']})\n{text_table(table)}")
     for name, table in result["paired"].items():

@@ -44,9 +44,13 @@ PY
 
 _check_compiler() {
   local name
-  for name in ${CXX:+"$CXX"} c++ g++ clang++; do
-    # CXX may carry options ("g++ -m64"); its first word is the program
-    if command -v "${name%% *}" >/dev/null; then return 0; fi
+  if [[ -n "${CXX:-}" ]]; then # may carry options ("g++ -m64"); its first word is the program
+    if command -v "${CXX%% *}" >/dev/null; then return 0; fi
+    echo "error: the variable CXX names '$CXX', which is no program here; correct or unset it" >&2
+    return 1
+  fi
+  for name in c++ g++ clang++; do
+    if command -v "$name" >/dev/null; then return 0; fi
   done
   echo "error: no C++ compiler found (c++, g++ or clang++); install one, e.g. apt-get install g++" >&2
   return 1

@@ -29,6 +29,11 @@ class SearchSettings:
     document_chars: int = field(default=600, metadata={"help": "characters of each hit's document in an observation"})
     offer_categories: bool = field(default=False, metadata={"help": "list the categories in the prompt"})
 
+    def __post_init__(self) -> None:
+        for name in ("top_k", "max_turns", "turn_tokens", "total_tokens", "document_chars"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {value}")
+
 
 class Episode:
     """One request being worked on. ``done`` once ``stop_reason`` is set."""

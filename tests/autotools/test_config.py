@@ -1,5 +1,6 @@
 """The config grammar, against hand-written command lines and files, and against argparse-free readings of values."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -262,9 +263,16 @@ def _fail(error: BaseException) -> Any:
         (_fail(DataError("a.jsonl: empty")), 2, "error: a.jsonl: empty\n"),
         (_fail(ConfigError("one\ntwo")), 2, "error: one\nerror: two\n"),
         (_fail(KeyboardInterrupt()), 130, "interrupted\n"),
+        (_fail(OSError(errno.EROFS, "Read-only file system", "runs/x")), 2, "error: runs/x: Read-only file system\n"),
+        (_fail(OSError(errno.ENOSPC, "No space left")), 2, "error: cannot write: No space left\n"),
     ],
 )
 def test_exit_codes(main: Any, code: int, err: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leave:
         run_main(main)
     assert (leave.value.code, capsys.readouterr().err) == (code, err)
+
+
+def test_defects_keep_their_traceback() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        run_main(_fail(ConnectionRefusedError(errno.ECONNREFUSED, "refused")))

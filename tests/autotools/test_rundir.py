@@ -47,6 +47,14 @@ def test_overwrite_empties_a_folder_of_ours(tmp_path: Path) -> None:
     assert json.loads((run.path / "run_config.json").read_text()) == {"seed": 2}
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="empty"):
+        rundir.open_run("", {}, seed=0, overwrite=True)
+    assert (tmp_path / "run.json").exists()
+
+
 def test_resume_needs_the_same_config(tmp_path: Path) -> None:
     path = tmp_path / "run"
     rundir.open_run(path, CONFIG, seed=1).log({"step": 1})

@@ -162,7 +162,18 @@ def test_bad_use_is_said_in_one_line(world, tmp_path, scripted):
         run.main(["--world", str(tmp_path), "--out", out, "--policies", "a=bm25"])
     with pytest.raises(ConfigError, match="unknown suite 'other'"):
         run.main(["--world", str(world), "--out", out, "--policies", "a=bm25", "--suite", "other"])
-    assert not Path(out).exists()
+    half = tmp_path / "half"
+    half.mkdir()
+    for source in (str(half), "./nowhere", "runs/no/where"):
+        with pytest.raises(DataError, match="policy a: no model at"):
+            run.main(["--world", str(world), "--out", out, "--policies", "a=" + source])
+    (half / "run_config.json").write_text("{}")
+    with pytest.raises(DataError, match="not complete"):
+        run.main(["--world", str(world), "--out", out, "--policies", "a=" + str(half)])
+    (world / "tasks" / "odd.jsonl").write_text((world / "tasks" / "test.jsonl").read_text().splitlines()[6])
+    with pytest.raises(DataError, match="no task has its targets"):
+        run.main(["--world", str(world), "--out", out, "--policies", "a=bm25", "--split", "odd"])
+    assert not Path(out).exists()  # a second try needs no flag
     with pytest.raises(DataError, match="policy a: no model at 'nowhere'"):
         run.main(["--world", str(world), "--out", out, "--policies", "a=nowhere"])
     with pytest.raises(RunFolderError, match="in use"):

@@ -111,7 +111,8 @@ def test_every_missing_thing_is_one_line(checkout: Checkout) -> None:
     alone = checkout.setup()
     assert (alone.returncode, alone.stdout, checkout.calls()) == (2, "", [])
     assert alone.stderr == "error: no C++ compiler found (c++, g++ or clang++); install one, e.g. apt-get install g++\n"
-    assert checkout.setup(CXX="nowhere -O2").returncode == 2
+    wrong = checkout.setup(CXX="nowhere -O2")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1) and "'nowhere -O2'" in wrong.stderr
     checkout.script("my-cxx", "#!/usr/bin/env bash\n")
     assert checkout.setup(CXX="my-cxx -O2").returncode == 0
 

@@ -199,3 +199,9 @@ def test_every_kind_and_every_stop_reason_occurs_in_this_file() -> None:
     source = open(__file__, encoding="utf-8").read()
     assert [kind.name for kind in EventKind if f"K.{kind.name}" not in source] == []
     assert [reason.name for reason in StopReason if f"S.{reason.name}" not in source] == []
+
+
+@pytest.mark.parametrize("name", ["top_k", "max_turns", "turn_tokens", "total_tokens", "document_chars"])
+def test_settings_that_allow_nothing_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+        SearchSettings(**{name: 0})
