@@ -114,6 +114,12 @@ def _trainer(
     )
 
 
+def _saves_inside_a_generation(trl_args: Any) -> bool:
+    micro_batches = trl_args.save_steps * trl_args.gradient_accumulation_steps
+    reused_for = trl_args.steps_per_generation * trl_args.num_iterations
+    return trl_args.save_strategy == "steps" and bool(micro_batches % reused_for)
+
+
 def train(config: Config) -> None:
     """Train, then write the final model, tokenizer and manifest to ``output_dir``."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -128,6 +134,11 @@ def train(config: Config) -> None:
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if dropped and run.main:
         print(f"warning: {dropped} of {dropped + len(rows)} prompts have targets outside the corpus and are left out")
+    if run.main and _saves_inside_a_generation(trl_args):
+        print(
+            f"warning: save_steps {trl_args.save_steps} falls between generations, whose rollouts a checkpoint does not"
+            " hold; a resumed run draws new ones and so differs from an unbroken one"
+        )
     if runtime.is_complete(run.path, args.resume):
         return
     checkpoint = runtime.rewind(args.output_dir, TRAJECTORIES) if args.resume else None

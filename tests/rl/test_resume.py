@@ -103,6 +103,22 @@ def test_killed_after_the_last_step(finished: Path, small_world: Path, rl_argv: 
     assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("keys", "warned"),
+    [({}, False), ({"num_iterations": 2}, False), ({"num_iterations": 2, "save_steps": 3}, True),
+     ({"steps_per_generation": 3}, True), ({"num_iterations": 2, "save_steps": 3, "save_strategy": "no"}, False)],
+)  # fmt: skip
+def test_checkpoints_between_generations_are_warned_of(
+    keys: dict[str, Any], warned: bool, small_world: Path, rl_argv: Argv, tmp_path: Path
+) -> None:
+    from autotools.config import load_config
+    from rl.run import _saves_inside_a_generation, trainer_config
+
+    argv = rl_argv(small_world, tmp_path, **{**KEYS, **keys})
+    config = load_config(argv, train.SECTIONS, prog="test", description="")
+    assert _saves_inside_a_generation(trainer_config(config)) is warned
+
+
 def test_a_complete_run_is_left_alone(
     finished: Path, small_world: Path, rl_argv: Argv, capsys: pytest.CaptureFixture[str]
 ) -> None:
