@@ -41,7 +41,8 @@ PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
         ),
         (
             "sft_longer",
-            "{accelerate} launch --config_file configs/accelerate/cpu.yaml training/sft.py --config {sft_longer}"
+            # Without the launcher: it holds half a gigabyte, and this stage shares the machine with rl.
+            "{python} training/sft.py --config {sft_longer}"
             " --data {out}/data --model {out}/sft --output_dir {out}/sft_longer --seed {seed}",
         ),
     ),
