@@ -185,7 +185,7 @@ def _print_summary(counts: dict[str, Any]) -> None:
         table.add_row(name, *(str(row[key]) for key in ("read", "kept", "rejected")))
     console = Console()
     console.print(table)
-    for title in ("rejected_reasons", "repaired"):
+    for title in filter(counts.get, ("rejected_reasons", "repaired")):
         console.print(f"{title.replace('_', ' ')}: " + "; ".join(f"{n} x {why}" for why, n in counts[title].items()))
     console.print("tasks: " + ", ".join(f"{split} {sum(rows.values())}" for split, rows in counts["by_level"].items()))
 

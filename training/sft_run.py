@@ -12,7 +12,7 @@ from training import runtime
 from training.model_loading import load_checkpoint
 from training.sft import SFTArgs
 from training.sft_data import encode_records, mix_tasks, read_records
-from training.tiny import build_model, build_tokenizer, tool_id_pieces
+from training.tiny import answered_names, build_model, build_tokenizer, tool_id_pieces
 
 if TYPE_CHECKING:
     from trl import SFTConfig
@@ -47,11 +47,12 @@ def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) 
     args = config.top(SFTArgs)
     if args.model != "tiny":
         return load_checkpoint(args.model)
-    with_names = args.tools and config.section("tiny").name_tokens
-    ids = [str(spec.id) for spec in load_tools(args.tools)] if with_names else []
+    tiny = config.section("tiny")
     texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
-    tokenizer = build_tokenizer(texts, tool_id_pieces(ids), config.section("tiny"))
-    return build_model(tokenizer, config.section("tiny"), seed), tokenizer
+    ids = [spec.id for spec in load_tools(args.tools)] if args.tools else []
+    names = answered_names(texts, ids, tiny.max_names)
+    tokenizer = build_tokenizer(texts, tool_id_pieces(map(str, names)), tiny)
+    return build_model(tokenizer, tiny, seed), tokenizer
 
 
 def train(config: Config) -> None:

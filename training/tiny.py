@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from autotools.schema import ToolId
+from autotools.search.answer import NameIndex, parse_tool_list
 from autotools.search.prompt import SEARCH_TOOL, SYSTEM_TEXT, answer_text, call_text
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ class TinyConfig:
     num_heads: int = field(default=4, metadata={"help": "attention heads"})
     initializer_range: float = field(default=0.08, metadata={"help": "0.02 does not leave the plateau on this size"})
     max_words: int = field(default=1000, metadata={"help": "most frequent words that become single tokens"})
-    name_tokens: bool = field(default=True, metadata={"help": "parts of tool names as tokens; false: large corpora"})
+    max_names: int = field(
+        default=-1, metadata={"help": "tool names whose parts become tokens, most often answered first; -1: all"}
+    )
     max_position_embeddings: int = field(default=4096, metadata={"help": "longest context in tokens"})
 
 
@@ -53,6 +57,19 @@ def tool_id_pieces(ids: Iterable[str]) -> list[str]:
         pieces[head] = None
         pieces[f".{api}"] = None
     return list(pieces)
+
+
+def answered_names(texts: Iterable[str], ids: Sequence[ToolId], limit: int) -> list[ToolId]:
+    """All ``ids`` for a negative ``limit``, else those that the answers among ``texts`` name most often.
+
+    A corpus of 16 thousand tools would make a vocabulary that is nearly all names, most of them never trained.
+    """
+    if limit < 0:
+        return list(ids)
+    index = NameIndex(ids)
+    answers = (parse_tool_list(text, index) for text in texts)
+    counts = Counter(tool for answer in answers if answer for tool in answer[0])
+    return sorted(counts, key=lambda tool: (-counts[tool], str(tool)))[:limit]
 
 
 def template_constants(tokenizer: Any) -> list[str]:

@@ -84,6 +84,14 @@ def test_unseen_domain_is_apart_and_means_are_pooled():
     assert set(summary["overall"]) == {"f1", "recall", "precision", "match", "srecall", "n"}
 
 
+def test_another_suite_has_the_groups_that_its_tasks_name():
+    rows = [play("1", "a", ["a"], "a", level="G3_instruction"), play("2", "a", ["x"], "x", level="G1_tool")]
+    table = selection.metrics_table(selection.score_tasks(rows), seed=0)
+    assert {name: row["n"] for name, row in table.items()} == {"overall": 2, "G1_tool": 1, "G3_instruction": 1}
+    heads = [line[:21].split() for line in selection.text_table(table).splitlines() if line[0] != " "]
+    assert heads == [["group", "n"], ["overall", "2"], ["G1_tool", "1"], ["G3_instruction", "1"]]  # n stands in line
+
+
 def test_groups_come_from_the_task_file_when_it_is_given():
     scores = selection.score_tasks([play("one", "a", ["a"], "a")], [task("one", "I3", {"domain": "unseen"})])
     assert selection.group_scores(scores)["overall"] == [] and len(selection.group_scores(scores)["unseen"]) == 1

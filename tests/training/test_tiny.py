@@ -8,7 +8,15 @@ import pytest
 
 from autotools.schema import ToolSpec
 from autotools.search.prompt import SEARCH_TOOL, SYSTEM_TEXT, answer_text, call_text, prompt_messages
-from training.tiny import TinyConfig, build_model, build_tokenizer, frequent_words, qwen_template, tool_id_pieces
+from training.tiny import (
+    TinyConfig,
+    answered_names,
+    build_model,
+    build_tokenizer,
+    frequent_words,
+    qwen_template,
+    tool_id_pieces,
+)
 
 SMALL = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
 
@@ -112,3 +120,13 @@ def test_tokenizer_survives_saving(tiny_tokenizer: Any, tmp_path: Path) -> None:
     assert loaded.decode(ids(loaded, text)) == text
     assert (loaded.eos_token, loaded.pad_token, loaded.padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
     assert loaded.chat_template == tiny_tokenizer.chat_template
+
+
+def test_only_the_most_answered_names_become_tokens(ten_tools: list[ToolSpec]) -> None:
+    everything = [spec.id for spec in ten_tools]
+    one, two, three = everything[3], everything[7], everything[1]
+    texts = [answer_text([str(one), str(two)]), f"{three}: shown", answer_text([str(two), "No.such.tool"])]
+    assert answered_names(texts, everything, 2) == [two, one]
+    assert answered_names(texts, everything, 1) == [two]
+    assert answered_names(texts, everything, -1) == everything
+    assert answered_names([], everything, 5) == []
