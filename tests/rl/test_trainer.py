@@ -17,7 +17,8 @@ from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit
 from rl.train import SECTIONS
 
 HOOKS = {
-    "_get_train_sampler": "(self, dataset: datasets.arrow_dataset.Dataset | None = None) -> torch.utils.data.sampler.Sampler",
+    "_get_train_sampler": "(self, dataset: datasets.arrow_dataset.Dataset | None = None) -> "
+    "torch.utils.data.sampler.Sampler",
     "_tokenize_prompts": "(self, prompts: list)",
     "_generate_single_turn": "(self, prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False)",
     "_tool_call_loop": "(self, prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields)",
