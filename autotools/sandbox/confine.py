@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -188,14 +189,10 @@ def seccomp_supported() -> str:
     return "" if machine in _ARCHES else f"seccomp: no system call table for {machine}"
 
 
-def seccomp(*, refuse_metadata: bool) -> None:
-    """Filter for the rest of this process's life: no sockets, no new processes, no signals to others.
-
-    ``refuse_metadata`` also refuses chmod, chown, utime and the like (tier ``kernel``).
-    """
-    if problem := seccomp_supported():
-        raise OSError(38, problem)
-    arch, me = _ARCHES[os.uname().machine], os.getpid()
+@cache
+def _fixed_rules(refuse_metadata: bool) -> bytes:
+    """The part of the filter that is the same for every process; made once, before a zygote forks."""
+    arch = _ARCHES[os.uname().machine]
     program = [_insn(_LOAD, 4), _insn(_JEQ, arch.audit, 1, 0), _insn(_RETURN, _KILL), _insn(_LOAD, 0)]
     program += [_insn(_JGE, _LAST_KNOWN + 1, 0, 1), _insn(_RETURN, _ENOSYS)]  # also x32 numbers
     # clone3 keeps its flags in memory, where a filter cannot look: glibc falls back to clone
@@ -205,15 +202,35 @@ def seccomp(*, refuse_metadata: bool) -> None:
         if (number := numbers[arch.column]) is not None:
             program += [_insn(_JEQ, number, 0, 1), _insn(_RETURN, _EPERM)]
     program += _when(arch.clone, 0, _JSET, [0x10000], refuse_match=False)  # CLONE_THREAD: threads only
-    program += _when(arch.kill, 0, _JEQ, [me], refuse_match=False)
-    program += _when(arch.tgkill, 0, _JEQ, [me], refuse_match=False)
-    program += _when(arch.prlimit64, 0, _JEQ, [0, me], refuse_match=False)
     # F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP make the kernel signal others; TIOCSTI types into a terminal
     program += _when(arch.fcntl, 1, _JEQ, [8, 15], refuse_match=True)
     program += _when(arch.ioctl, 1, _JEQ, [0x8901, 0x8902, 0x5412], refuse_match=True)
     program += _when(arch.prctl, 0, _JEQ, [_PR_SET_PDEATHSIG], refuse_match=True)
-    program += [_insn(_RETURN, _ALLOW)]
-    code = ctypes.create_string_buffer(b"".join(program))
-    header = struct.pack("@HP", len(program), ctypes.addressof(code))
+    return b"".join(program)
+
+
+def prepare_seccomp(*, refuse_metadata: bool) -> None:
+    """Do beforehand what `seccomp` would do in every child."""
+    _fixed_rules(refuse_metadata)
+
+
+def seccomp(*, refuse_metadata: bool) -> None:
+    """Filter for the rest of this process's life: no sockets, no new processes, no signals to others.
+
+    ``refuse_metadata`` also refuses chmod, chown, utime and the like (tier ``kernel``).
+    """
+    if problem := seccomp_supported():
+        raise OSError(38, problem)
+    arch, me = _ARCHES[os.uname().machine], os.getpid()
+    program = _fixed_rules(refuse_metadata) + b"".join(
+        [
+            *_when(arch.kill, 0, _JEQ, [me], refuse_match=False),
+            *_when(arch.tgkill, 0, _JEQ, [me], refuse_match=False),
+            *_when(arch.prlimit64, 0, _JEQ, [0, me], refuse_match=False),
+            _insn(_RETURN, _ALLOW),
+        ]
+    )
+    code = ctypes.create_string_buffer(program)
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     _prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1))
     _prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header)

@@ -3,6 +3,7 @@
 Imported by `worker.py` from its own folder; standard library only.
 """
 
+import _signal
 import ast
 import builtins
 import fcntl
@@ -26,15 +27,15 @@ MAX_ERROR = 2_000  # characters
 MAX_FRAMES = 8  # of a traceback
 HEADROOM = 32 << 20  # bytes of memory that only the end of a turn may use: it must still be able to reply
 FUTURE_FLAGS = 0x1FF0000  # compiler flags of ``from __future__ import ...``
-_HANDLERS = {
-    signal.SIGINT: signal.SIG_IGN,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGUSR1: signal.SIG_DFL,
-    signal.SIGUSR2: signal.SIG_DFL,
-    signal.SIGPIPE: signal.SIG_IGN,
-    signal.SIGXFSZ: signal.SIG_IGN,
-}
+_HANDLERS = [  # after every turn; plain numbers, because the C functions take no enums
+    (int(signal.SIGINT), _signal.SIG_IGN),
+    (int(signal.SIGTERM), _signal.SIG_DFL),
+    (int(signal.SIGHUP), _signal.SIG_DFL),
+    (int(signal.SIGUSR1), _signal.SIG_DFL),
+    (int(signal.SIGUSR2), _signal.SIG_DFL),
+    (int(signal.SIGPIPE), _signal.SIG_IGN),
+    (int(signal.SIGXFSZ), _signal.SIG_IGN),
+]
 
 
 class TimeLimit(BaseException):
@@ -124,7 +125,8 @@ class Worker:
         self.job, self.control = job, control
         self.encode, self.decode = json.JSONEncoder().encode, json.JSONDecoder().decode
         self.pack, self.unpack, self.read, self.write = struct.pack, struct.unpack, os.read, os.write
-        self.timer, self.handle, self.mask = signal.setitimer, signal.signal, signal.pthread_sigmask
+        # without the module's wrappers, which turn every number into an enum and back
+        self.timer, self.handle, self.mask = _signal.setitimer, _signal.signal, _signal.pthread_sigmask
         self.dup2, self.chdir, self.makedirs, self.setrlimit = os.dup2, os.chdir, os.makedirs, resource.setrlimit
         self.settrace, self.setprofile, self.recursion = sys.settrace, sys.setprofile, sys.setrecursionlimit
         self.snapshots = [(vars(module), dict(vars(module))) for module in (builtins, os)]
@@ -256,7 +258,7 @@ class Worker:
     def _tidy(self) -> None:
         """Put back what a program may have changed; cheap enough to be done around every turn."""
         self.mask(signal.SIG_SETMASK, [])
-        for number, handler in _HANDLERS.items():
+        for number, handler in _HANDLERS:
             self.handle(number, handler)
         self.handle(signal.SIGALRM, self._alarm)
         self.dup2(self.output, 1)

@@ -56,7 +56,8 @@ def confine_self(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def enter_folder(folder: str) -> None:
-    os.makedirs(folder, exist_ok=True)
+    if not os.path.isdir(folder):
+        os.mkdir(folder)
     os.chdir(folder)
     os.environ["TMPDIR"] = folder
     tempfile.tempdir = None
@@ -74,6 +75,8 @@ def zygote(job: dict[str, Any], control: socket.socket) -> None:
     for name in job["preload"]:
         __import__(name)
     confine.hide_memory()
+    if job["tier"] != "plain":
+        confine.prepare_seccomp(refuse_metadata=job["tier"] == "kernel")
     gc.collect()
     gc.freeze()
     write_frame(control.fileno(), {"ready": True})
