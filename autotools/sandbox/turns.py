@@ -150,7 +150,6 @@ class Worker:
             tools = inner_http.Tools(calls, job["tools_url"])
             self.space |= {"_request": tools.request, "ToolError": inner_http.ToolError, "json": json}
             self.space["finish"] = self._finish
-        random.seed(0)
 
     def _finish(self, value: Any = None) -> None:
         self.answer[:] = [json.loads(json.dumps(value, allow_nan=False))]
@@ -160,6 +159,7 @@ class Worker:
         """Take over fd 1 as the output; a zygote makes the worker before the fork that gives it its own."""
         # Out of the way of programs that walk through the low descriptors: what they write there is no output.
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 60)
+        random.seed(0)  # here, because the module seeds itself anew after a fork
 
     def serve(self, turns: int | None = None) -> None:
         """Run turn after turn until the host goes away, or for ``turns`` turns."""

@@ -3,9 +3,12 @@
 Programs of one zygote share nothing but the zygote's tier: each has a fresh interpreter state and a fresh folder.
 """
 
+import itertools
 import os
 import socket
+import struct
 import time
+from collections import deque
 from typing import Any
 
 from autotools.errors import SandboxError
@@ -17,12 +20,14 @@ from autotools.sandbox.settings import SandboxConfig, TurnResult
 from autotools.sandbox.tiers import choose_tier, output_keeper, start_worker
 
 _ANSWER_S = 5.0  # the zygote only forks, kills and cleans
+_SPARE = 2  # children made ready ahead of their programs
 
 
 class _Forked:
     """The host's ends of one child's channels."""
 
-    def __init__(self, zygote: WorkerProcess, output: OutputKeeper) -> None:
+    def __init__(self, zygote: WorkerProcess, output: OutputKeeper, number: int) -> None:
+        self.number = number
         control, inner_control = socket.socketpair()
         calls, inner_calls = socket.socketpair()
         self.control, self.calls, self.output = Channel(control), Channel(calls), output
@@ -30,7 +35,7 @@ class _Forked:
         os.set_blocking(self.out_fd, False)
         try:
             fds = [inner_control.fileno(), inner_calls.fileno(), inner_out]
-            socket.send_fds(zygote.control.sock, [b"f"], fds)
+            socket.send_fds(zygote.control.sock, [struct.pack("!cI", b"f", number)], fds)
         except OSError:
             self.close()
             raise
@@ -74,9 +79,9 @@ class Zygote:
             max_response=self.config.max_response_mb << 20,
         )
         self.worker: WorkerProcess | None = None
-        self._unread = False
+        self._spare: deque[_Forked] = deque()  # made while the programs before them run
+        self._numbers = itertools.count(1)
         try:
-            self._start()
             checked = self.run("", soft_s=10.0, hard_s=10.0)
             if checked.status != "ok":
                 raise SandboxError(f"the function library does not load: {checked.error}")
@@ -84,29 +89,34 @@ class Zygote:
             self.close()
             raise
 
-    def _start(self) -> WorkerProcess:
-        if self._unread and self.worker is not None:
-            self._reaped(self.worker)
+    def _take(self) -> tuple[WorkerProcess, _Forked]:
+        """The zygote and a child that waits for its program."""
         if self.worker is None:
             self.worker = start_worker(self.config, self.tier, zygote=True, **self._job)
-        return self.worker
+        child = self._spare.popleft() if self._spare else _Forked(self.worker, self._output, next(self._numbers))
+        # else a running program could reach the next one's folder
+        while len(self._spare) < _SPARE and self.worker.report.get("landlock"):
+            self._spare.append(_Forked(self.worker, self._output, next(self._numbers)))
+        return self.worker, child
 
     def run(self, program: str, soft_s: float | None = None, hard_s: float | None = None) -> TurnResult:
         """Run one program in a child of its own (limits in seconds). Raises SandboxError if no child can be made."""
         soft = self.config.soft_s if soft_s is None else soft_s
         hard = max(soft, self.config.hard_s if hard_s is None else hard_s)
         self._output.clear()
-        worker = self._start()
-        start = time.monotonic()
         try:
-            child = _Forked(worker, self._output)
+            worker, child = self._take()
         except OSError as error:
             self._drop()
             raise SandboxError(f"the sandbox zygote is gone: {error}") from error
+        start = time.monotonic()
         try:
             outcome = exchange(child, program, soft, start + hard, self._calls)
             records = self._calls.end()
-            cause = self._end(worker, outcome)
+            cause = self._end(worker, child, outcome)
+        except OSError as error:
+            self._drop()
+            raise SandboxError(f"the sandbox zygote is gone: {error}") from error
         except BaseException:
             self._drop()  # interrupted: its child must not live on
             raise
@@ -120,36 +130,23 @@ class Zygote:
             self.tier, records, reply.get("answer"), bool(reply.get("finished")),
         )  # fmt: skip
 
-    def _end(self, worker: WorkerProcess, outcome: Outcome) -> str:
-        """Have the child killed and reaped; returns how it ended, if it ended by itself."""
+    def _end(self, worker: WorkerProcess, child: _Forked, outcome: Outcome) -> str:
+        """Have the child killed; returns how it ended, if it ended by itself."""
+        died = outcome.kind == "died"
+        worker.control.sock.send(struct.pack("!cI", b"w" if died else b"k", child.number))
+        if not died:
+            return ""  # the zygote cleans up while we go on
         try:
-            worker.control.sock.send(b"w" if outcome.kind == "died" else b"k")
-            self._unread = True
-            if outcome.kind == "done":
-                return ""  # the zygote cleans up while we go on; its word is read before the next program
-            status = self._reaped(worker)
-        except OSError:
-            self._drop()
-            status = None
-        if outcome.kind != "died":
-            return ""
-        return " (with its zygote)" if status is None else describe_exit(os.waitstatus_to_exitcode(status))
-
-    def _reaped(self, worker: WorkerProcess) -> int | None:
-        """Wait status of the last child. The zygote is ended if anything is odd, and the status is then None."""
-        self._unread = False
-        try:
-            deadline = time.monotonic() + _ANSWER_S
-            forked, ended = worker.control.wait_frame(deadline), worker.control.wait_frame(deadline)
-            if "pid" in forked and ended.get("clean"):
-                return int(ended["status"])
+            status = worker.control.wait_frame(time.monotonic() + _ANSWER_S)["status"]
+            return describe_exit(os.waitstatus_to_exitcode(status))
         except (OSError, EOFError, ProtocolFault, KeyError, ValueError):
-            pass
-        self._drop()
-        return None
+            self._drop()
+            return " (with its zygote)"
 
     def _drop(self) -> None:
-        worker, self.worker, self._unread = self.worker, None, False
+        worker, self.worker = self.worker, None
+        while self._spare:
+            self._spare.pop().close()
         if worker is not None:
             worker.kill()
 
