@@ -1,7 +1,7 @@
-"""Run programs (Python text that calls library functions and ends with ``finish(value)``), each in a child of its own.
+"""Run programs (Python text that calls library functions and ends with ``finish(value)``) in confined children.
 
-A thin layer over `autotools/sandbox/`: the zygote forks a confined child for every program, and the host performs
-the calls of the library's functions to one tool server, adding session and key. What is not stopped: see there.
+A thin layer over `autotools/sandbox/`: its zygote forks the children, and the host performs the calls of the
+library's functions to one tool server, adding session and key. What is not stopped: see there.
 """
 
 import base64
@@ -17,6 +17,7 @@ from autotools.sandbox.outbound import AllowList
 from autotools.sandbox.settings import SandboxConfig, TurnResult
 from autotools.sandbox.zygote import Zygote
 
+_REUSE = 200  # programs that trust each other share a child: a fork costs ten times what a short program does
 _GRACE_S = 0.5  # a program that holds off its time limit (a long C call) is killed this much later
 
 
@@ -39,11 +40,12 @@ class ProgramResult:
 
 
 class ProgramRunner:
-    """Runs many programs, as a context manager; nothing of one program is left for the next.
+    """Runs many programs, as a context manager, each with fresh variables and library.
 
     ``api_keys`` maps a tool category to its key; the host adds keys to requests, they never enter the child.
-    ``min_tier`` is the weakest sandbox tier to accept: ``plain`` is for programs of our own templates, give
-    ``kernel`` for programs of models. Raises SandboxError when the fault is ours: the host lacks the tier, the
+    The defaults are for programs of our own templates. For programs of models, give ``min_tier="kernel"`` (the
+    weakest sandbox tier to accept) and ``isolated=True`` (a child for each, so that none can spoil modules for the
+    next). Raises SandboxError when the fault is ours: the host lacks the tier, the
     library does not load, the tool server is away or answers 5xx.
     """
 
@@ -56,6 +58,7 @@ class ProgramRunner:
         memory_mb: int = 512,
         max_output: int = 20_000,
         min_tier: str = "plain",
+        isolated: bool = False,
     ) -> None:
         self._keys = dict(api_keys or {})
         self._session = ""
@@ -63,6 +66,7 @@ class ProgramRunner:
         self._zygote = Zygote(
             SandboxConfig(min_tier=min_tier, memory_mb=memory_mb, max_output=max_output),
             library=library_source, calls=self._gate, preload=(), tools_url=base_url, packages=False, keep_tail=False,
+            reuse=1 if isolated else _REUSE,
         )  # fmt: skip
 
     def _headers(self, call: dict[str, Any]) -> dict[str, str]:

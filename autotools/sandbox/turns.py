@@ -140,16 +140,23 @@ class Worker:
             calls_fd,
         )
         inner_http.hook_requests(calls)
-        module = types.ModuleType("__main__")
-        module.__dict__["__builtins__"] = builtins
-        sys.modules["__main__"] = module
-        self.space = module.__dict__
         self.answer: list[Any] = []
         self.brief = job.get("tools_url") is not None
+        self.given: dict[str, Any] = {}
         if self.brief:
             tools = inner_http.Tools(calls, job["tools_url"])
-            self.space |= {"_request": tools.request, "ToolError": inner_http.ToolError, "json": json}
-            self.space["finish"] = self._finish
+            self.given = {"_request": tools.request, "ToolError": inner_http.ToolError, "json": json}
+            self.given["finish"] = self._finish
+        self.space: dict[str, Any] = {}
+        self._new_space()
+
+    def _new_space(self) -> None:
+        """A namespace that also is the module ``__main__``: dataclasses and pickle look it up there."""
+        module = types.ModuleType("__main__")
+        module.__dict__["__builtins__"] = builtins
+        self.space = module.__dict__
+        self.space |= self.given
+        sys.modules["__main__"] = module
 
     def _finish(self, value: Any = None) -> None:
         self.answer[:] = [json.loads(json.dumps(value, allow_nan=False))]
@@ -161,18 +168,20 @@ class Worker:
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 60)
         random.seed(0)  # here, because the module seeds itself anew after a fork
 
-    def serve(self, turns: int | None = None) -> None:
-        """Run turn after turn until the host goes away, or for ``turns`` turns."""
-        while turns is None or turns > 0:
+    def serve(self) -> None:
+        """Run turn after turn until the host goes away (EOFError)."""
+        while True:
             (size,) = self.unpack("!I", read_exactly(self.control, 4, self.read))
             message = self.decode(read_exactly(self.control, size, self.read).decode())
             data = self.encode(self.turn(message)).encode()
             write_all(self.control, self.pack("!I", len(data)) + data, self.write)
-            turns = None if turns is None else turns - 1
 
     def turn(self, message: dict[str, Any]) -> dict[str, Any]:
         """Outcome of one program as a JSON-able dict with the message's id."""
         self.answer.clear()
+        if self.job["zygote"]:
+            self._new_space()
+            random.seed(0)
         self.fired, status, error = False, "ok", None
         self._tidy()
         self._memory(self.job["memory_bytes"])

@@ -124,7 +124,7 @@ def _child(worker: turns.Worker, folder: str, fds: list[int], control: socket.so
         worker.job["folder"] = folder
         confine_self(worker.job)
         worker.attach()
-        worker.serve(turns=1)
+        worker.serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except BaseException:

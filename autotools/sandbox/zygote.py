@@ -28,6 +28,7 @@ class _Forked:
 
     def __init__(self, zygote: WorkerProcess, output: OutputKeeper, number: int) -> None:
         self.number = number
+        self.programs = 0  # that it has run
         control, inner_control = socket.socketpair()
         calls, inner_calls = socket.socketpair()
         self.control, self.calls, self.output = Channel(control), Channel(calls), output
@@ -54,7 +55,9 @@ class Zygote:
     """Context manager. ``library`` is run before every program; with ``tools_url``, programs have ``_request`` and
     ``finish`` (see `inner_http.Tools`), their errors are one line, and their last expression is not shown.
 
-    Raises SandboxError if the host lacks the tier, the zygote does not start, or the library fails.
+    ``reuse``: programs that one child may run, each with fresh variables; above 1 they are not isolated from each
+    other (modules, files and threads of one can be met by the next). Raises SandboxError if the host lacks the tier,
+    the zygote does not start, or the library fails.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class Zygote:
         tools_url: str | None = None,
         packages: bool = True,
         keep_tail: bool = True,
+        reuse: int = 1,
     ) -> None:
         self.config = config or SandboxConfig()
         self.tier = choose_tier(self.config.tier, self.config.min_tier)
         self._job: dict[str, Any] = {"library": library, "preload": preload, "tools_url": tools_url}
         self._job |= {"packages": packages, "keep_tail": keep_tail}
+        self._reuse = reuse
         self._output = output_keeper(self.config, keep_tail)
         self._calls = calls or HttpGate(
             AllowList(self.config.allow),
@@ -79,6 +84,7 @@ class Zygote:
             max_response=self.config.max_response_mb << 20,
         )
         self.worker: WorkerProcess | None = None
+        self._current: _Forked | None = None  # has run a program, and may run another
         self._spare: deque[_Forked] = deque()  # made while the programs before them run
         self._numbers = itertools.count(1)
         try:
@@ -93,7 +99,9 @@ class Zygote:
         """The zygote and a child that waits for its program."""
         if self.worker is None:
             self.worker = start_worker(self.config, self.tier, zygote=True, **self._job)
-        child = self._spare.popleft() if self._spare else _Forked(self.worker, self._output, next(self._numbers))
+        child, self._current = self._current, None
+        if child is None:
+            child = self._spare.popleft() if self._spare else _Forked(self.worker, self._output, next(self._numbers))
         # else a running program could reach the next one's folder
         while len(self._spare) < _SPARE and self.worker.report.get("landlock"):
             self._spare.append(_Forked(self.worker, self._output, next(self._numbers)))
@@ -113,7 +121,7 @@ class Zygote:
         try:
             outcome = exchange(child, program, soft, start + hard, self._calls)
             records = self._calls.end()
-            cause = self._end(worker, child, outcome)
+            cause = self._end_or_keep(worker, child, outcome)
         except OSError as error:
             self._drop()
             raise SandboxError(f"the sandbox zygote is gone: {error}") from error
@@ -121,7 +129,8 @@ class Zygote:
             self._drop()  # interrupted: its child must not live on
             raise
         finally:
-            child.close()
+            if child is not self._current:
+                child.close()
         status, error = verdict(outcome, hard)
         reply = outcome.reply or {}
         return TurnResult(
@@ -130,8 +139,13 @@ class Zygote:
             self.tier, records, reply.get("answer"), bool(reply.get("finished")),
         )  # fmt: skip
 
-    def _end(self, worker: WorkerProcess, child: _Forked, outcome: Outcome) -> str:
-        """Have the child killed; returns how it ended, if it ended by itself."""
+    def _end_or_keep(self, worker: WorkerProcess, child: _Forked, outcome: Outcome) -> str:
+        """Have the child killed, unless it may run another program; returns how it ended, if it ended by itself."""
+        child.programs += 1
+        in_order = outcome.reply is not None and outcome.reply["status"] in ("ok", "error")
+        if in_order and child.programs < self._reuse:
+            self._current = child
+            return ""
         died = outcome.kind == "died"
         worker.control.sock.send(struct.pack("!cI", b"w" if died else b"k", child.number))
         if not died:
@@ -145,6 +159,9 @@ class Zygote:
 
     def _drop(self) -> None:
         worker, self.worker = self.worker, None
+        if self._current is not None:
+            self._spare.append(self._current)
+            self._current = None
         while self._spare:
             self._spare.pop().close()
         if worker is not None:

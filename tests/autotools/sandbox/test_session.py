@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotools.errors import ConfigError, SandboxError
+from autotools.program import ProgramRunner
 from autotools.sandbox import SandboxConfig, Session, Zygote, tiers
 from autotools.sandbox.tiers import choose_tier, tier_problem
 
@@ -158,6 +160,14 @@ def test_programs_of_a_zygote_share_nothing() -> None:
             == "timeout"
         )
         assert zygote.run("twice(21)").output == "42\n"
+
+
+@pytest.mark.parametrize(("isolated", "left"), [(True, 0), (False, 1)])
+def test_programs_share_modules_only_if_they_may(isolated: bool, left: int) -> None:
+    with ProgramRunner("", "http://127.0.0.1:9", isolated=isolated) as runner:
+        assert runner.run("import math, random\nmath.mark = 1\nx = 1\nrandom.random()", "s").status == "ok"
+        look = "import math, os, random\nfinish([int(hasattr(math, 'mark')), 'x' in globals(), random.random()])"
+        assert runner.run(look, "s").answer == [left, False, random.Random(0).random()]
 
 
 def test_a_program_cannot_signal_its_zygote_or_host() -> None:
