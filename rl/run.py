@@ -130,6 +130,7 @@ def train(config: Config) -> None:
     rows, dropped = read_prompts(args.data, names)
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
     read_manifest(args.data)
+    _check_enough(rows, trl_args)
     start = (*load_checkpoint(args.model), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if dropped and run.main:
@@ -156,6 +157,17 @@ def train(config: Config) -> None:
         )
         print(f"RL: {trainer.state.global_step} steps on {len(rows)} prompts; model in {args.output_dir}")
     runtime.stop_distributed()
+
+
+def _check_enough(rows: list[dict[str, Any]], trl_args: Any) -> None:
+    """TRL drops an incomplete last batch: with too few prompts it would train nothing and end well."""
+    needed = trl_args.generation_batch_size // trl_args.num_generations
+    if len(rows) < needed:
+        raise DataError(
+            f"{len(rows)} prompts are fewer than the {needed} of one generation (generation_batch_size "
+            f"{trl_args.generation_batch_size} / num_generations {trl_args.num_generations}); give more prompts or "
+            "lower per_device_train_batch_size"
+        )
 
 
 def _ids(tools: str) -> list[ToolId]:
