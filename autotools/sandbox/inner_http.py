@@ -161,6 +161,7 @@ def _replace_transport(module: Any, calls: HostCalls) -> None:
         raw = urllib3.HTTPResponse(
             body=io.BytesIO(reply["body"]), headers=raw_headers, status=reply["status"], reason=reply["reason"],
             preload_content=False, decode_content=False, original_response=_Original(reply["headers"]),
+            request_method=request.method,  # a HEAD has a length, and no body
         )  # fmt: skip
         return self.build_response(request, raw)
 
