@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def rows(args: BenchArgs) -> Iterator[dict[str, Any]]:
     """The rows of the table; machine load is part of the first."""
-    from autotools.sandbox import SandboxConfig, Session, Zygote
+    from autotools.sandbox import SandboxConfig, Session, Zygote, run_many
 
     config = SandboxConfig(tier=args.tier)
     yield {"what": "machine", "cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": sys.version.split()[0]}
@@ -77,6 +77,12 @@ def rows(args: BenchArgs) -> Iterator[dict[str, Any]]:
                 assert zygote.run(f"print({number} * 2)", 5, 5).output == f"{number * 2}\n"
             wall = time.perf_counter() - start
         yield _row(f"zygote, one fork each, tier {zygote.tier}, preload {list(preload)}", wall, args.programs)
+    programs = [f"print({number} * 2)" for number in range(args.programs)]
+    start = time.perf_counter()
+    results = run_many(programs, SandboxConfig(tier=args.tier, soft_s=5, hard_s=5))
+    wall = time.perf_counter() - start
+    assert [result.output for result in results] == [f"{number * 2}\n" for number in range(args.programs)]
+    yield _row(f"run_many, {os.cpu_count()} zygotes with requests and their start, one fork each", wall, args.programs)
     with Session(config) as session:
         start, own = time.perf_counter(), []
         for number in range(args.programs):

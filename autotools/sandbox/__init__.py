@@ -33,6 +33,6 @@ from autotools.sandbox.gate import HttpGate, ReplayCalls
 from autotools.sandbox.outbound import AllowList
 from autotools.sandbox.session import Session
 from autotools.sandbox.settings import SandboxConfig, TurnResult
-from autotools.sandbox.zygote import Zygote
+from autotools.sandbox.zygote import Zygote, run_many
 
-__all__ = ["AllowList", "HttpGate", "ReplayCalls", "SandboxConfig", "Session", "TurnResult", "Zygote"]
+__all__ = ["AllowList", "HttpGate", "ReplayCalls", "SandboxConfig", "Session", "TurnResult", "Zygote", "run_many"]

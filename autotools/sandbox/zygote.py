@@ -9,6 +9,9 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from autotools.errors import SandboxError
@@ -177,3 +180,25 @@ class Zygote:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def run_many(
+    programs: Sequence[str], config: SandboxConfig | None = None, *, workers: int | None = None, **options: Any
+) -> list[TurnResult]:
+    """Results of all programs, in order, each isolated; ``workers`` zygotes at once (default: one per core).
+
+    ``options`` are those of `Zygote` (not ``calls``: a gate serves one zygote). Raises SandboxError like it.
+    """
+    count = max(1, min(workers or os.cpu_count() or 1, len(programs)))
+    results: list[TurnResult | None] = [None] * len(programs)
+    waiting = iter(enumerate(programs))  # shared by the threads: next() on it is one step under the interpreter's lock
+
+    def work(zygote: Zygote) -> None:
+        for number, program in waiting:
+            results[number] = zygote.run(program)
+
+    with ExitStack() as stack, ThreadPoolExecutor(count) as pool:
+        zygotes = [stack.enter_context(Zygote(config, **options)) for _ in range(count)]
+        for done in [pool.submit(work, zygote) for zygote in zygotes]:
+            done.result()
+    return [result for result in results if result is not None]

@@ -14,7 +14,7 @@ import pytest
 
 from autotools.errors import ConfigError, SandboxError
 from autotools.program import ProgramRunner
-from autotools.sandbox import SandboxConfig, Session, Zygote, tiers
+from autotools.sandbox import SandboxConfig, Session, Zygote, run_many, tiers
 from autotools.sandbox.tiers import choose_tier, tier_problem
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -160,6 +160,15 @@ def test_programs_of_a_zygote_share_nothing() -> None:
             == "timeout"
         )
         assert zygote.run("twice(21)").output == "42\n"
+
+
+def test_many_programs_come_back_in_order_and_isolated() -> None:
+    programs = [f"import math\nprint({n}, hasattr(math, 'mark'))\nmath.mark = 1" for n in range(12)] + ["1/0"]
+    results = run_many(programs, QUICK, workers=2, preload=())
+    assert [r.output for r in results] == [f"{n} False\n" for n in range(12)] + [""]
+    assert results[-1].status == "error" and run_many([], QUICK, preload=()) == []
+    with pytest.raises(SandboxError, match="library does not load"):
+        run_many(programs, QUICK, preload=(), library="1/0")
 
 
 @pytest.mark.parametrize(("isolated", "left"), [(True, 0), (False, 1)])
