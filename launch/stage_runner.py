@@ -232,7 +232,7 @@ class StageRunner:
         command = [*stage.command, "--resume", "true"] if continued else list(stage.command)
         log, mark = self.logs / f"{stage.name}.log", f"{self.logs}/{stage.name}"
         file = log.open("ab" if continued else "wb")
-        file.write(f"$ {stage.shown()}{' --resume true' if continued else ''}\n".encode())
+        file.write((f"\n$ {stage.shown()} --resume true\n" if continued else f"$ {stage.shown()}\n").encode())
         file.flush()
         if not self.console.is_terminal:
             self.console.print(f"{stage.name}: {'continued' if continued else 'started'}")
