@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import RunDir, open_run, read_jsonl, read_manifest, write_manifest
+from autotools.rundir import RunDir, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import ToolId
 from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchBatch
@@ -14,6 +14,7 @@ from retriever.corpus import load_tools
 from retriever.engine import open_engine
 from rl.algorithms import get_algorithm
 from rl.environment import environment_factory, prompt_rows
+from rl.prompts import read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
 from training import runtime
@@ -53,30 +54,15 @@ def trainer_config(config: Config) -> "GRPOConfig":
     return config.top(GRPOConfig, **defaults)
 
 
-def read_prompts(data: str | Path, names: NameIndex, split: str = "train") -> tuple[list[dict[str, Any]], int]:
-    """Rows of ``data/rl/<split>.jsonl`` whose targets are all in the corpus, and how many rows were left out.
-
-    Raises DataError if the file is missing or no row is left.
-    """
-    path = Path(data) / "rl" / f"{split}.jsonl"
-    if not path.exists():
-        raise DataError(f"no RL prompts at {path}; make them with: python -m data_synthesis.build --out {data}")
-    rows = read_jsonl(path)
-    kept = [row for row in rows if row["targets"] and all(names.find(t) for t in row["targets"])]
-    if not kept:
-        raise DataError(f"none of the {len(rows)} prompts in {path} has all its targets in the corpus")
-    return kept, len(rows) - len(kept)
-
-
 def plan(config: Config) -> str:
     """What would be trained, as text for --dry_run."""
     args, trl_args = config.top(RLArgs), trainer_config(config)
     names = NameIndex(spec.id for spec in load_tools(args.tools))
-    rows, dropped = read_prompts(args.data, names)
+    rows, rejects = read_prompts(args.data, names)
     per_step = trl_args.generation_batch_size // trl_args.num_generations
     return (
-        f"RL ({args.algorithm}) of {args.model}: {len(rows)} prompts ({dropped} with targets outside the corpus left "
-        f"out), {len(names)} tools, {per_step} prompts x {trl_args.num_generations} rollouts per generation, "
+        f"RL ({args.algorithm}) of {args.model}: {len(rows)} prompts ({len(rejects)} unusable ones left out), "
+        f"{len(names)} tools, {per_step} prompts x {trl_args.num_generations} rollouts per generation, "
         f"max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, beta {trl_args.beta}; "
         f"would write {args.output_dir}"
     )
@@ -127,14 +113,17 @@ def train(config: Config) -> None:
     trl_args = trainer_config(config)
     runtime.start_distributed_cpu()
     names = NameIndex(_ids(args.tools))
-    rows, dropped = read_prompts(args.data, names)
+    rows, rejects = read_prompts(args.data, names)
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
     read_manifest(args.data)
     _check_enough(rows, trl_args)
     start = (*load_checkpoint(args.model), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
-    if dropped and run.main:
-        print(f"warning: {dropped} of {dropped + len(rows)} prompts have targets outside the corpus and are left out")
+    if rejects and run.main:
+        write_jsonl(run.path / "rejected.jsonl", rejects)
+        print(
+            f"warning: {len(rejects)} of {len(rejects) + len(rows)} prompts are unusable; see {run.path}/rejected.jsonl"
+        )
     if run.main and _saves_inside_a_generation(trl_args):
         print(
             f"warning: save_steps {trl_args.save_steps} falls between generations, whose rollouts a checkpoint does not"
@@ -152,7 +141,7 @@ def train(config: Config) -> None:
             run.path,
             stage="rl",
             inputs=[Path(args.data) / "manifest.json"],
-            counts={"prompts": len(rows), "dropped_prompts": dropped, "steps": trainer.state.global_step},
+            counts={"prompts": len(rows), "dropped_prompts": len(rejects), "steps": trainer.state.global_step},
             seed=trl_args.seed,
         )
         print(f"RL: {trainer.state.global_step} steps on {len(rows)} prompts; model in {args.output_dir}")

@@ -197,9 +197,7 @@ class ToolSearchTrainer(GRPOTrainer):
 
     def _token_texts(self, ids: list[int]) -> list[str]:
         """Each token decoded alone; a token that holds only part of a character gives U+FFFD."""
-        return [
-            self._tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False) for i in ids
-        ]
+        return [self._tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False) for i in ids]
 
     @property
     def trajectories(self) -> list[Trajectory]:

@@ -71,15 +71,22 @@ def test_bad_use_is_one_clear_error(
 
 def test_prompts_outside_the_corpus_are_counted_and_dropped(small_world: Path, tmp_path: Path) -> None:
     from autotools.search.answer import NameIndex
-    from rl.run import _ids, read_prompts
+    from rl.prompts import read_prompts
+    from rl.run import _ids
 
     names = NameIndex(_ids(str(small_world)))
     good = read_jsonl(small_world / "rl" / "train.jsonl")[0]
     bad = [{**good, "targets": ["Travel.hotel_desk.gone"]}, {**good, "targets": []}, {**good, "targets": ["nonsense"]}]
-    write_jsonl(tmp_path / "rl" / "train.jsonl", [bad[0], good, *bad[1:]])
-    assert read_prompts(tmp_path, names) == ([good], 3)
-    write_jsonl(tmp_path / "rl" / "train.jsonl", bad)
-    with pytest.raises(DataError, match="none of the 3 prompts"):
+    without = [{k: v for k, v in good.items() if k != key} for key in ("targets", "query", "id")]
+    path = tmp_path / "rl" / "train.jsonl"
+    write_jsonl(path, [bad[0], good, *bad[1:], *without, {**good, "targets": [1]}])
+    path.write_text(path.read_text() + "{broken\n\n[1, 2]\n")
+    kept, rejects = read_prompts(tmp_path, names)
+    assert kept == [good]
+    assert [reject["line"] for reject in rejects] == [1, 3, 4, 5, 6, 7, 8, 9, 11]  # line 10 is blank
+    assert "Travel.hotel_desk.gone" in rejects[0]["reason"] and "not JSON" in rejects[-2]["reason"]
+    write_jsonl(path, bad)
+    with pytest.raises(DataError, match="none of the 3 prompts .* is usable; first: line 1"):
         read_prompts(tmp_path, names)
     with pytest.raises(DataError, match="no RL prompts at"):
         read_prompts(tmp_path / "missing", names)

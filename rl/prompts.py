@@ -1,0 +1,57 @@
+"""RL prompts: rows of ``data/rl/SPLIT.jsonl`` whose targets the corpus has; all others are set aside with a reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autotools.errors import DataError
+from autotools.search.answer import NameIndex
+
+
+def read_prompts(
+    data: str | Path, names: NameIndex, split: str = "train"
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Usable rows, and rejects ``{"source", "line", "reason"}``; kept + rejected = lines that are not blank.
+
+    Raises DataError if the file is missing, is not text, or holds no usable row.
+    """
+    path = Path(data) / "rl" / f"{split}.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise DataError(
+            f"no RL prompts at {path}; make them with: python -m data_synthesis.build --out {data}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    kept, rejects = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row, problem = _parse(line, names)
+        if problem:
+            rejects.append({"source": path.name, "line": number, "reason": problem})
+        else:
+            kept.append(row)
+    if not kept:
+        first = f"; first: line {rejects[0]['line']}: {rejects[0]['reason']}" if rejects else ""
+        raise DataError(f"none of the {len(rejects)} prompts in {path} is usable{first}")
+    return kept, rejects
+
+
+def _parse(line: str, names: NameIndex) -> tuple[dict[str, Any], str]:
+    """The row, and why it cannot be used (empty if it can)."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return {}, f"not JSON: {error}"
+    if not isinstance(row, dict):
+        return {}, f"a {type(row).__name__} instead of an object"
+    for key in ("id", "query"):
+        if not isinstance(row.get(key), str) or not row[key].strip():
+            return {}, f"{key!r} is not a non-empty text"
+    targets = row.get("targets")
+    if not isinstance(targets, list) or not targets or not all(isinstance(target, str) for target in targets):
+        return {}, "'targets' is not a non-empty list of texts"
+    outside = [target for target in targets if names.find(target) is None]
+    return row, f"target not in the corpus: {outside[0]}" if outside else ""
