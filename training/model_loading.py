@@ -1,6 +1,7 @@
 """Models and tokenizers for SFT and RL: a checkpoint or hub name, or the tiny model built from the data itself."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.errors import ConfigError
@@ -42,6 +43,11 @@ def load_checkpoint(model: str, dtype: str = "auto") -> "tuple[PreTrainedModel, 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     refuse_half(model)
+    path = Path(model).expanduser()
+    # "runs/sft" reads like a hub name, too; where its first folder exists here, a folder was meant and the hub is not
+    # asked (several tries with growing waits).
+    if not path.exists() and (path.is_absolute() or len(path.parts) > 2 or path.parent.name and path.parent.is_dir()):
+        raise ConfigError(f"model {model!r} cannot be loaded: there is no such folder")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
         loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)

@@ -217,3 +217,22 @@ def test_resuming_after_cut_off_lines_and_rows_of_later_steps(finished: Path, sf
     ]
     assert rows[0] == rows[1] and "num_tokens" in rows[0][0]
     assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["{here}/gone", "{here}/a/b/gone", "tests/gone"])
+def test_a_mistyped_folder_is_refused_without_asking_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    from training.model_loading import load_checkpoint
+
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", asked)
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    with pytest.raises(ConfigError, match="there is no such folder"):
+        load_checkpoint(name.format(here=tmp_path))
+    with pytest.raises(AssertionError, match="the hub was asked"):
+        load_checkpoint("someone/some-model")
