@@ -1,5 +1,6 @@
 """The build writes a complete folder, rejects what does not hold, and refuses a used folder."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from autotools.docs.openapi import read_openapi
 from autotools.encapsulate import encapsulate, library_source
 from autotools.errors import RunFolderError
-from autotools.program import ProgramRunner
+from autotools.program import ProgramResult, ProgramRunner
 from autotools.rundir import read_jsonl, read_manifest
 from autotools.schema import Task, ToolSpec, VerifiedFunction
 from toolworld.build import build, main, run_programs
@@ -75,6 +76,26 @@ def test_wrong_answers_and_broken_programs_are_rejected() -> None:
         kept, rejected = run_programs(tasks, runner)
     assert kept == [good]
     assert [row["line"] for row in rejected] == [2, 3, 4] and all(row["reason"] for row in rejected)
+
+
+def test_a_child_killed_from_outside_costs_no_task_but_a_deadly_program_is_rejected() -> None:
+    world = build_world(0)
+    good, deadly = make_tasks(world, 0, {"train": 2})
+    deadly = deadly.model_copy(update={"program": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"})
+
+    class KilledOnce(ProgramRunner):
+        """The first run ends as if somebody had killed the child in the middle."""
+
+        def run(self, program: str, session: str, timeout_s: float = 10) -> ProgramResult:
+            result = super().run(program, session, timeout_s)
+            return dataclasses.replace(result, status="died") if session == good.id else result
+
+    library = library_source(encapsulate(read_openapi(openapi_document(world))))
+    keys = {d.category: d.api_key for d in world.domains if d.api_key}
+    with WorldServer(world) as server, KilledOnce(library, server.base_url, keys) as runner:
+        kept, rejected = run_programs([good, deadly], runner)
+    assert kept == [good]
+    assert [row["id"] for row in rejected] == [deadly.id] and rejected[0]["reason"].startswith("died")
 
 
 def test_used_folder_is_refused(folder: Path) -> None:
