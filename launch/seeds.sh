@@ -15,7 +15,12 @@ for seed in "${seeds[@]}"; do
   folder="$out/seed$seed"
   resume=()
   if [[ -d "$folder" ]]; then resume=(--resume); fi
-  "$PYTHON" "$ROOT/launch/quickstart.py" --seed "$seed" --out "$folder" "${resume[@]}"
+  # In the background and waited for: bash runs a trap only between commands, and a kill of this script must reach the
+  # driver, which ends its stages.
+  "$PYTHON" "$ROOT/launch/quickstart.py" --seed "$seed" --out "$folder" "${resume[@]}" &
+  driver=$!
+  trap 'kill -TERM "$driver"; wait "$driver" || true; exit 143' TERM INT HUP
+  wait "$driver"
   folders+=("$folder")
 done
 exec "$PYTHON" -m evaluation.report --run "${folders[0]}" --seed_runs "${folders[@]}" --out "$out/report.html"

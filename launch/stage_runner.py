@@ -275,10 +275,13 @@ class StageRunner:
         one.end()  # the command itself has ended
         code = one.process.returncode
         if code != 0:
-            tail = one.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-            self.console.print("\n".join(tail), markup=False, highlight=False)
+            lines = one.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+            if not reasons:
+                self.console.print("\n".join(lines[-15:]), markup=False, highlight=False)
             how = f"ended by signal {abs(code) % 128}" if code < 0 or code > 128 else f"exit code {code}"
-            raise StageError(f"stage {name} failed ({how}); its output is in {one.log}")
+            why = f": {reasons[-1]}" if reasons else ""
+            raise StageError(f"stage {name} failed ({how}){why}; its output is in {one.log}")
         self.wall_s[name], self.memory[name] = wall_s, one.peak_bytes
         mark = {"wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
         write_json(self.done_mark(one.stage), {**self._identity(one.stage), **mark})

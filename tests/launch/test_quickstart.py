@@ -75,7 +75,7 @@ with (out / 'order.txt').open('a') as file:
 (out / name).mkdir()
 print('hello from', name)
 if (out.parent / ('fail_' + name)).exists():
-    print('bad luck'); sys.exit(3)
+    print((out.parent / ('fail_' + name)).read_text() or 'bad luck'); sys.exit(3)
 """
 
 
@@ -159,6 +159,17 @@ def test_failed_stage_stops_the_run_and_resume_goes_on_from_there(fakes: ModuleT
     assert run_fakes(fakes, out, "--resume") == 0
     assert order(out) == before  # everything was done
     assert set(json.loads((out / "summary.json").read_text())["wall_s"]) == {"one", "two", "three", "report"}
+
+
+def test_a_stage_that_says_why_it_failed_is_quoted_in_one_line(
+    fakes: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fail_one").write_text(
+        "noise\nerror: unknown key 'max_step'; did you mean 'max_steps'?\nTraceback: more noise"
+    )
+    with pytest.raises(AutoToolsError, match=r"stage one failed \(exit code 3\): unknown key 'max_step'; did you mean"):
+        run_fakes(fakes, tmp_path / "run")
+    assert "noise" not in capfd.readouterr().err
 
 
 def test_a_kill_after_a_repeated_stage_does_not_bring_old_results_back(
