@@ -102,7 +102,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
 def _convert(value: Any, annotation: Any) -> Any:
     """Convert one candidate. Raises ValueError with a short reason."""
     if isinstance(value, bool) and not _takes(annotation, bool):
-        raise ValueError(f"{value} is a truth value; expected {type_name(annotation)} (quote words like \"no\")")
+        raise ValueError(f'{value} is a truth value; expected {type_name(annotation)} (quote words like "no")')
     if isinstance(value, str) and value == "None" and type(None) in _members(annotation):
         return None
     adapter = _adapter(annotation)

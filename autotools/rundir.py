@@ -256,9 +256,7 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool | None, ove
         return True
     elif used:
         continued = "" if resume is None else "--resume to continue it, "
-        raise RunFolderError(
-            f"run folder {path} is in use; pass {continued}--overwrite to start anew, or name another"
-        )
+        raise RunFolderError(f"run folder {path} is in use; pass {continued}--overwrite to start anew, or name another")
     path.mkdir(parents=True, exist_ok=True)
     return False
 

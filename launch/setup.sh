@@ -82,8 +82,7 @@ _check_machine() { # prints one line per missing thing; fails if any is missing
 _compile_once() { # DeepSpeed's CPU communication is C++ that is otherwise built inside the first two-rank run
   echo "setup: compiling DeepSpeed's CPU communication (once)" >&2
   local log="$VENV/compile.log"
-  if ! PATH="$VENV/bin:$PATH" "$PYTHON" -c 'from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()' \
-    >"$log" 2>&1; then
+  if ! (cd "$ROOT" && PATH="$VENV/bin:$PATH" "$PYTHON" -m training.compiled_ops >"$log" 2>&1 </dev/null); then
     echo "warning: DeepSpeed's CPU communication did not compile, so runs on several CPU ranks will fail; see $log" >&2
   fi
 }

@@ -10,6 +10,7 @@ from autotools.config import load_config, run_main
 from autotools.search.episode import SearchSettings
 from rl.credit import CreditOptions
 from rl.rewards import RewardOptions
+from training import compiled_ops
 from training.model_loading import LoraArgs
 
 
@@ -41,6 +42,7 @@ SECTIONS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code. Raises AutoToolsError subclasses for bad use."""
+    compiled_ops.prepare()
     config = load_config(argv, SECTIONS, prog="rl/train.py", description=__doc__ or "")
     from rl.run import plan, train
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 from autotools.config import load_config, run_main
+from training import compiled_ops
 from training.model_loading import LoraArgs
 from training.tiny import TinyConfig
 
@@ -31,6 +32,7 @@ class SFTArgs:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code. Raises AutoToolsError subclasses for bad use."""
+    compiled_ops.prepare()
     sections = {"": (SFTArgs, "trl:SFTConfig"), "tiny": TinyConfig, "lora": LoraArgs}
     config = load_config(argv, sections, prog="training/sft.py", description=__doc__ or "")
     from training.sft_run import plan, train

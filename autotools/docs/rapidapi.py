@@ -62,9 +62,7 @@ def _spec(document: dict[str, Any], name: str, category: str, api: dict[str, Any
     )
 
 
-def _parameter(
-    entry: dict[str, Any], required: bool, path: str, headers: dict[str, Any], body: Any
-) -> ToolParameter:
+def _parameter(entry: dict[str, Any], required: bool, path: str, headers: dict[str, Any], body: Any) -> ToolParameter:
     """The form has no locations: they follow from the URL template and from the ``headers`` and ``body`` fields."""
     name = str(entry.get("name") or "")
     location = "query"

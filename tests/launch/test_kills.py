@@ -210,6 +210,7 @@ KILLS = {"world": 3, "data": 2, "sft": 4, "rl": 6, "evaluate": 3, "report": 2}  
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
     """Three signals, to the driver or any process of a stage, at moments drawn with a seed over each stage's time."""
     rng = random.Random(int(os.environ.get("AUTOTOOLS_KILL_SEED", "0")))

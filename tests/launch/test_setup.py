@@ -22,7 +22,7 @@ elif [[ "$1 $2 $3" == "-m pip --version" ]]; then
 elif [[ "$1 $2" == "-m pip" ]]; then
   echo "pip ${*:3}" >>"$STUB_LOG"
   if [[ -n "${STUB_FAIL:-}" && "$*" == *"$STUB_FAIL"* ]]; then echo "pip: no route" >&2; exit 1; fi
-elif [[ "$2" == *ShareMemCommBuilder* ]]; then
+elif [[ "$2" == training.compiled_ops ]]; then
   echo compile >>"$STUB_LOG"
 else
   exec "$REAL_PYTHON" "$@"

@@ -11,7 +11,12 @@ FINANCE = Domain(
             "Finance", "stock_ticker", ("stock", "share", "equity"), "STK", ("company", "place"), ("price", "alert")
         ),
         make_resource(
-            "Finance", "loan_office", ("loan", "credit", "mortgage"), "LNS", ("person", "company"), ("send",),
+            "Finance",
+            "loan_office",
+            ("loan", "credit", "mortgage"),
+            "LNS",
+            ("person", "company"),
+            ("send",),
             by="person",
         ),
     ),
