@@ -126,7 +126,8 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
             folder = FOLDERS.get(name, name)
             command = IMPORT if (name, args.source) == ("world", "real") else command
             filled = [word.format(**words) for word in command.split()] + more.pop(name, [])
-            step.append(Stage(name, tuple(filled), out / folder if folder else None, name in RESUMABLE))
+            reads = tuple(Path.cwd() / path for path in (args.corpus, args.queries) if command == IMPORT)
+            step.append(Stage(name, tuple(filled), out / folder if folder else None, name in RESUMABLE, reads))
         steps.append(step)
     if more:
         names = ", ".join(name for rows in PIPELINE for name, _ in rows)

@@ -6,6 +6,7 @@ the driver is killed, the guards see to it. Marks in ``<logs>`` say which stages
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shlex
@@ -41,12 +42,16 @@ class StageError(AutoToolsError):
 
 @dataclass(frozen=True)
 class Stage:
-    """One command, the folder it makes (None: it writes into an existing one), and whether it knows ``--resume``."""
+    """One command, the folder it makes (None: it writes into an existing one), and whether it knows ``--resume``.
+
+    ``reads`` are the user's own files and folders: a stage whose inputs have changed is not done.
+    """
 
     name: str
     command: tuple[str, ...]
     makes: Path | None = None
     resumes: bool = False
+    reads: tuple[Path, ...] = ()
 
     def shown(self) -> str:
         """The command as a person would type it."""
@@ -204,10 +209,10 @@ class StageRunner:
         return content if same else None
 
     def _identity(self, stage: Stage) -> dict[str, Any]:
-        """What must be the same for an earlier result to stand: the command and the config files it names."""
-        kinds = (".yaml", ".json", ".jsonl", ".gz")
-        files = [word for word in stage.command if word.endswith(kinds) and (self.cwd / word).is_file()]
-        return {"command": list(stage.command), "configs": {word: sha256_file(self.cwd / word) for word in files}}
+        """What must be the same for an earlier result to stand: the command, the config files it names, its inputs."""
+        configs = [word for word in stage.command if word.endswith(".yaml") and (self.cwd / word).is_file()]
+        hashes = {word: sha256_file(self.cwd / word) for word in configs}
+        return {"command": list(stage.command), "configs": hashes | {str(path): _hash(path) for path in stage.reads}}
 
     def run_step(self, stages: Sequence[Stage], continued: Collection[str] = ()) -> None:
         """Run stages side by side until all are done; those named in ``continued`` get ``--resume``.
@@ -286,6 +291,17 @@ class StageRunner:
         mark = {"wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
         write_json(self.done_mark(one.stage), {**self._identity(one.stage), **mark})
         self.console.print(f"{name}: done in {wall_s:.1f} s, {one.peak_bytes / 1e9:.2f} GB peak", highlight=False)
+
+
+def _hash(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of all files below a folder."""
+    if path.is_file():
+        return sha256_file(path)
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(path)}\0{sha256_file(file)}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def _progress(stage: Stage) -> Path | None:

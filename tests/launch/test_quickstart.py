@@ -224,6 +224,38 @@ def test_changed_config_file_makes_a_stage_run_again(quickstart: ModuleType, tmp
     assert not StageRunner(tmp_path / "logs", tmp_path).is_done(stage)
 
 
+def test_changed_corpus_or_request_file_makes_the_import_run_again(quickstart: ModuleType, tmp_path: Path) -> None:
+    """Same command, other bytes: a file inside the folder of queries, a new one there, the corpus itself."""
+    from stage_runner import StageRunner
+
+    corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "queries"
+    (queries / "colt").mkdir(parents=True)
+    corpus.write_text("{}\n")
+    (queries / "colt" / "queries.jsonl").write_text("{}\n")
+    args = quickstart.QuickstartArgs(source="real", corpus=str(corpus), queries=str(queries))
+
+    def done() -> bool:
+        (world,), *_ = quickstart.stage_table(args, tmp_path)
+        return StageRunner(tmp_path / "logs", tmp_path).is_done(world)
+
+    def finish() -> None:
+        (world,), (data,), *_ = quickstart.stage_table(args, tmp_path)
+        assert (world.reads, data.reads) == ((corpus, queries), ())
+        runner = StageRunner(tmp_path / "logs", tmp_path)
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        (tmp_path / "world").mkdir(exist_ok=True)
+        marks = {"wall_s": 1.0, "peak_bytes": 1, "peak_so_far": 1}
+        write_json(runner.done_mark(world), {**runner._identity(world), **marks})
+
+    finish()
+    assert done()
+    for change in (queries / "colt" / "queries.jsonl", queries / "new.json", corpus):
+        change.write_text("{} \n")
+        assert not done(), change
+        finish()
+        assert done()
+
+
 def test_only_an_interrupted_stage_of_the_same_command_goes_on(quickstart: ModuleType, tmp_path: Path) -> None:
     from stage_runner import Stage, StageError, StageRunner
 
