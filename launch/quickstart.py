@@ -9,6 +9,7 @@ any of the commands that ``--dry_run`` prints can be run alone. Writes ``OUT/rep
 import json
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,22 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
     return steps
 
 
+def refuse_bad_keys(steps: list[list["Stage"]], named: set[str]) -> None:
+    """Raise ConfigError for a key of ``more`` that its stage does not take, before anything has run.
+
+    Only the command itself knows its keys, so it is asked, by its own ``--dry_run`` and without a launcher.
+    """
+    for stage in (stage for step in steps for stage in step if stage.name in named):
+        script = next((n for n, word in enumerate(stage.command) if word.endswith(".py")), 1)
+        asked = subprocess.run(
+            [sys.executable, *stage.command[script:], "--dry_run"],
+            cwd=ROOT, env=os.environ | ENVIRONMENT, capture_output=True, text=True, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+        for line in asked.stderr.splitlines():  # other complaints are about folders that earlier stages will make
+            if line.startswith("error: command line: "):
+                raise ConfigError(f"stage {stage.name}: {line.removeprefix('error: command line: ')}")
+
+
 def _shown(path: Path) -> str:
     """Stages run in the checkout: a path below it is written relative to it."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
@@ -152,6 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(QuickstartArgs)
     out = (Path.cwd() / args.out if args.out else ROOT / SOURCES[args.source]).resolve()
     steps = stage_table(args, out)
+    refuse_bad_keys(steps, {key.partition(".")[0] for key in args.more})
     if config.dry_run:
         for stage in (stage for step in steps for stage in step):
             print(stage.shown())

@@ -46,6 +46,8 @@ def test_dry_run_prints_the_commands_and_makes_nothing(tmp_path: Path) -> None:
         (["--sed", "1"], "error: command line: unknown key 'sed'; did you mean 'seed'?\n"),
         (["--config", "none.yaml"], "error: none.yaml: cannot read this config file (No such file or directory)\n"),
         (["--seed", "x"], "error: command line: key 'seed': 'x' is not int"),
+        (["--more", "sft.max_step=5"], "error: stage sft: unknown key 'max_step'; did you mean 'max_steps'?\n"),
+        (["--more", "evaluate.limit=x"], "error: stage evaluate: key 'limit': 'x' is not int"),
         (["--more", "rll.max_steps=5"], "error: key 'more' names the stage 'rll'; stages are world, data, sft, rl"),
     ],
 )
