@@ -1,8 +1,9 @@
 """How fast are short checks? ``python benchmarks/sandbox_speed.py [--programs 1000] [--jupyter_python PATH]``
 
-Rows: one forked child per program (Zygote, isolated), one session (not isolated from each other), one turn's
-overhead; and, if ``jupyter_python`` names a Python with ipykernel and jupyter_client, a fresh Jupyter kernel per
-program (a few, scaled up) and one reused kernel. Writes one JSON line per row to stdout.
+Rows: the limit (a bare fork and wait in this process); one confined forked child per program (isolated); one session,
+whose turns share variables; a fresh ``python -I`` each; and, if ``jupyter_python`` names a Python with ipykernel and
+jupyter_client, a fresh Jupyter kernel each and one reused kernel (not isolated). Few are measured where one is slow.
+The last two columns say how many times faster a row is than those two.
 """
 
 import json
@@ -11,13 +12,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from autotools.config import load_config, run_main
+from autotools.errors import AutoToolsError
 
-FRESH_KERNELS = 3  # a kernel takes about a second: a thousand would take twenty minutes
+FRESH_KERNELS = 5  # a kernel takes about a second: a thousand would take twenty minutes
+FRESH_PYTHONS = 50
+FRESH = f"a fresh Jupyter kernel each ({FRESH_KERNELS} measured)"
+REUSED = "one reused Jupyter kernel, not isolated"
 _JUPYTER = """
 import json, sys, time
 from jupyter_client.manager import start_new_kernel
@@ -53,63 +58,73 @@ class BenchArgs:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print one JSON line per row: {"what", "ms_per_program", "s_for_all"} or {"what", "skipped"}."""
+    """Print the table; returns 0."""
     config = load_config(argv, {"": BenchArgs}, prog="benchmarks/sandbox_speed.py", description=__doc__ or "")
     args = config.top(BenchArgs)
     if config.dry_run:
         print(f"would run {args.programs} programs in tier {args.tier}")
         return 0
-    for row in rows(args):
-        print(json.dumps(row), flush=True)
+    from rich.console import Console
+    from rich.table import Table
+
+    load = os.getloadavg()[0]
+    measured = dict(rows(args))
+    fresh, reused = measured.get(FRESH), measured.get(REUSED)
+    table = Table("way", "ms a program", "x a fresh kernel", "x a reused kernel")
+    table.title = f"{args.programs} tiny programs; {os.cpu_count()} cores, load {load:.1f} at the start"
+    for what, seconds in measured.items():
+        ratios = (f"{other / seconds:.1f}" if other else "-" for other in (fresh, reused))
+        table.add_row(what, f"{1000 * seconds:.3f}", *ratios)
+    Console().print(table)
     return 0
 
 
-def rows(args: BenchArgs) -> Iterator[dict[str, Any]]:
-    """The rows of the table; machine load is part of the first."""
+def rows(args: BenchArgs) -> Iterator[tuple[str, float]]:
+    """(way, seconds a program); the overhead of a turn is the median round trip of a program that does nothing."""
     from autotools.sandbox import SandboxConfig, Session, Zygote, run_many
 
-    config = SandboxConfig(tier=args.tier)
-    yield {"what": "machine", "cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": sys.version.split()[0]}
+    config, count = SandboxConfig(tier=args.tier, soft_s=5, hard_s=5), args.programs
+    programs = [f"print({number} * 2)" for number in range(count)]
+    wanted = [f"{number * 2}\n" for number in range(count)]
+    yield "limit: bare os.fork and wait", _timed(lambda: _fork_and_wait(count)) / count
     for preload in ((), ("requests",)):
         with Zygote(config, preload=preload) as zygote:
-            start = time.perf_counter()
-            for number in range(args.programs):
-                assert zygote.run(f"print({number} * 2)", 5, 5).output == f"{number * 2}\n"
-            wall = time.perf_counter() - start
-        yield _row(f"zygote, one fork each, tier {zygote.tier}, preload {list(preload)}", wall, args.programs)
-    programs = [f"print({number} * 2)" for number in range(args.programs)]
-    start = time.perf_counter()
-    results = run_many(programs, SandboxConfig(tier=args.tier, soft_s=5, hard_s=5))
-    wall = time.perf_counter() - start
-    assert [result.output for result in results] == [f"{number * 2}\n" for number in range(args.programs)]
-    yield _row(f"run_many, {os.cpu_count()} zygotes with requests and their start, one fork each", wall, args.programs)
+            seconds = _timed(lambda: [zygote.run(p, 5, 5).output for p in programs], wanted)
+        yield f"Zygote: a confined fork each ({zygote.tier}, preload {list(preload)})", seconds / count
+    seconds = _timed(lambda: [result.output for result in run_many(programs, config)], wanted)
+    yield f"run_many: {os.cpu_count()} zygotes with requests, their start included", seconds / count
     with Session(config) as session:
-        start, own = time.perf_counter(), []
-        for number in range(args.programs):
-            before = time.perf_counter()
-            assert session.run(f"print({number} * 2)").output == f"{number * 2}\n"
-            own.append(time.perf_counter() - before)
-        wall = time.perf_counter() - start
-    yield _row(f"one session, tier {session.tier}", wall, args.programs) | {"p50_ms": _ms(statistics.median(own))}
+        seconds = _timed(lambda: [session.run(p).output for p in programs], wanted)
+        yield "Session: one worker, not isolated", seconds / count
+        turns = [_timed(lambda: session.run("pass")) for _ in range(count)]
+    yield "Session: a turn that does nothing (p50)", statistics.median(turns)
+    bare = [sys.executable, "-I", "-c", "print(2)"]
+    seconds = _timed(lambda: [subprocess.run(bare, capture_output=True) for _ in range(FRESH_PYTHONS)])
+    yield f"a fresh python -I each, no confinement ({FRESH_PYTHONS} measured)", seconds / FRESH_PYTHONS
     if not args.jupyter_python:
-        yield {"what": "jupyter kernel", "skipped": "no --jupyter_python given"}
+        print("note: no --jupyter_python given, so no row of a Jupyter kernel", file=sys.stderr)
         return
-    command = [args.jupyter_python, "-c", _JUPYTER, str(FRESH_KERNELS), str(args.programs)]
+    command = [args.jupyter_python, "-c", _JUPYTER, str(FRESH_KERNELS), str(count)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        yield {"what": "jupyter kernel", "skipped": done.stderr.strip().splitlines()[-1:]}
-        return
-    fresh, reused = json.loads(done.stdout.splitlines()[-1])
-    yield _row(f"a fresh Jupyter kernel each ({FRESH_KERNELS} measured)", fresh * args.programs, args.programs)
-    yield _row("one reused Jupyter kernel, no isolation", reused * args.programs, args.programs)
+        raise AutoToolsError(f"{args.jupyter_python} could not run a Jupyter kernel: {done.stderr.strip()[-300:]}")
+    yield from zip((FRESH, REUSED), json.loads(done.stdout.splitlines()[-1]), strict=True)
 
 
-def _row(what: str, wall: float, count: int) -> dict[str, Any]:
-    return {"what": what, "ms_per_program": _ms(wall / count), "s_for_all": round(wall, 2)}
+def _fork_and_wait(count: int) -> None:
+    for _ in range(count):
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
 
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1e3, 3)
+def _timed(call: Callable[[], Any], wanted: Any = None) -> float:
+    """Seconds of a call; where ``wanted`` is given, its value must be that."""
+    start = time.perf_counter()
+    value = call()
+    seconds = time.perf_counter() - start
+    assert wanted is None or value == wanted
+    return seconds
 
 
 if __name__ == "__main__":
