@@ -3,8 +3,10 @@
 A reader never stops at one bad record and never loses one: read = kept + repeated + rejected.
 """
 
+import json
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,23 +14,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from autotools.docs.templates import (  # noqa: F401 (readers take all their tools from here)
+    MAX_TEMPLATE_CHARS,
+    MAX_TEMPLATE_DEPTH,
+    TYPE_OF_WORD,
+    clean,
+    fitted,
+    template_of,
+    template_of_words,
+)
 from autotools.errors import ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
 MAX_TEXT_CHARS = 4_000  # of one description; a few hold whole lists of codes (147,526 characters the longest)
-MAX_TEMPLATE_CHARS = 20_000  # of one response template as JSON
-MAX_TEMPLATE_DEPTH = 12
+MAX_VALUE_CHARS = 2_000  # of one default or example as JSON
 
-_VARIABLE = re.compile(r"\{([^{}/]+)\}|:([A-Za-z_]\w*)")
-_JSON_TYPES = {
-    "string": ("str", "string", "text", "enum", "date", "datetime", "time", "char", "uuid", "url", "file"),
-    "integer": ("int", "integer", "long", "int32", "int64"),
-    "number": ("float", "double", "number", "decimal"),
-    "boolean": ("bool", "boolean"),
-    "array": ("list", "array", "tuple", "set", "sequence"),
-    "object": ("dict", "object", "map", "json", "mapping"),
-}
-_TYPE_OF_WORD = {word: name for name, words in _JSON_TYPES.items() for word in words}
+_VARIABLE = re.compile(r"\{([^{}/]+)\}|(?<=/):([A-Za-z_]\w*)")  # /v1/a:batchGet is a verb, not a variable
+_KEY_NAME = re.compile(
+    r"(x|toolbench)?[-_]?(rapid)?_?api[-_]?key|authorization|access[-_]?token|client[-_]?secret", re.I
+)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
 
 
 @dataclass(kw_only=True)
@@ -45,7 +51,7 @@ class Reading:
     rejects: list[dict[str, Any]] = field(default_factory=list)
     repeated: int = 0
     documents: int = 0
-    _by_id: dict[ToolId, ToolSpec] = field(default_factory=dict, repr=False)
+    _by_id: dict[ToolId, list[ToolSpec]] = field(default_factory=dict, repr=False)
 
     @property
     def read(self) -> int:
@@ -59,24 +65,39 @@ class Reading:
 
     def reject(self, line: int, reason: str, detail: Any = "") -> None:
         """One record cannot be used. ``detail`` is cut to 200 characters."""
-        self.rejects.append({"source": self.source, "line": line, "reason": reason, "detail": str(detail)[:200]})
+        self.rejects.append({"source": self.source, "line": line, "reason": reason, "detail": shown(detail)})
 
-    def keep(self, line: int, spec: ToolSpec) -> None:
-        """One usable API. The same document again is counted as repeated; another one of the same id is rejected."""
-        first = self._by_id.setdefault(spec.id, spec)
-        if first is spec:
-            self.specs.append(spec)
-        elif first == spec:
+    def keep(self, line: int, spec: ToolSpec, *, rename: bool = False) -> None:
+        """One usable API. The same document again is counted as repeated; another one of the same id is rejected.
+
+        With ``rename`` the other one gets ``_v2``, ``_v3`` ... on its API name, and a note. A note counts once per API,
+        and a response template over the limit is cut.
+        """
+        notes = list(spec.notes)
+        response = fitted(spec.response, notes)
+        spec = spec.model_copy(update={"response": response, "notes": tuple(dict.fromkeys(notes))})
+        same = self._by_id.setdefault(spec.id, [])
+        if spec in same:
             self.repeated += 1
-        else:
+        elif same and not rename:
             self.reject(line, "another document of an id that was read before", spec.id)
+        else:
+            same.append(spec)
+            self.specs.append(self._renamed(spec, len(same)) if len(same) > 1 else spec)
 
-    def attempt(self, line: int, read: Any, *args: Any) -> None:
+    def _renamed(self, spec: ToolSpec, number: int) -> ToolSpec:
+        note = f"id '{spec.id}' occurs {number} times; this one was renamed"
+        while (new := spec.id.model_copy(update={"api": f"{spec.id.api}_v{number}"})) in self._by_id:
+            number += 1  # the file has an API of that very name
+        self._by_id[new] = [spec]
+        return spec.model_copy(update={"id": new, "notes": (*spec.notes, note)})
+
+    def attempt(self, line: int, read: Any, *args: Any, rename: bool = False) -> None:
         """Keep what ``read(*args)`` returns (specs); a ToolDocError (``reason: detail``) makes the record a reject."""
         try:
-            specs: Iterable[ToolSpec] = read(*args)
+            specs: Iterable[ToolSpec] = list(read(*args))  # all or nothing: a half-read record would count twice
             for spec in specs:
-                self.keep(line, spec)
+                self.keep(line, spec, rename=rename)
         except ToolDocError as error:
             reason, _, detail = str(error).partition(": ")
             self.reject(line, reason, detail)
@@ -87,10 +108,15 @@ class Reading:
 
 def tool_id(category: Any, tool: Any, api: Any) -> ToolId:
     """Id of raw names. Raises ToolDocError (``reason: detail``) where a name has no letter or digit."""
-    names = [name if isinstance(name, str) else "" for name in (category, tool, api)]
-    if not names[0].strip() or not standardise(names[1]) or not standardise(names[2]):
-        raise ToolDocError(f"empty name: {(category, tool, api)!r}")
-    return ToolId.make(names[0].strip(), names[1], names[2])
+    names = [clean(name).strip() if isinstance(name, str) else "" for name in (category, tool, api)]
+    if not names[0] or not standardise(names[1]) or not standardise(names[2]):
+        raise ToolDocError(f"empty name: {' / '.join(map(shown, (category, tool, api)))}")
+    return ToolId.make(*names)
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """A value as it stands in a note or error: text as it is, anything else abridged; cut to ``limit`` characters."""
+    return clean(value if isinstance(value, str) else _SHORT.repr(value))[:limit]
 
 
 def as_dict(value: Any) -> dict[str, Any]:
@@ -105,8 +131,7 @@ def as_list(value: Any) -> list[Any]:
 
 def as_text(value: Any, notes: list[str] | None = None) -> str:
     """Stripped text; numbers as they print, anything else empty. Long text is cut, with a note."""
-    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be written to any file
+    text = clean(str(value)).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     if len(text) > MAX_TEXT_CHARS:
         if notes is not None:
             notes.append(f"description cut to {MAX_TEXT_CHARS} characters")
@@ -121,41 +146,40 @@ def json_type(word: Any, notes: list[str] | None = None) -> str:
     """
     text = as_text(word).lower()
     stem = re.split(r"[\[\(<,| ]", text, maxsplit=1)[0]
-    found = _TYPE_OF_WORD.get(stem)
+    found = TYPE_OF_WORD.get(stem)
     if found is None and notes is not None:
-        notes.append(f"type {text!r} is unknown; read as string" if text else "parameter without type; read as string")
+        notes.append(f"type {text[:60]!r} is unknown; read as string" if text else "parameter without type")
     return found or "string"
 
 
 def plain(value: Any) -> Any:
-    """A default or example as JSON can hold it: NaN, infinities and foreign objects become None."""
-    if isinstance(value, float) and not math.isfinite(value):
+    """A default or example as JSON can hold it: NaN, infinities and foreign objects become None.
+
+    So does a value that is nested over 12 deep or longer than 2,000 characters: it is data, not documentation.
+    """
+    value = _plain(value, 0)
+    size = len(value) if isinstance(value, str) else len(json.dumps(value)) if isinstance(value, list | dict) else 0
+    return value if size <= MAX_VALUE_CHARS else None
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > MAX_TEMPLATE_DEPTH or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_plain(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return value if isinstance(value, str | int | float | bool) or value is None else None
+        return {clean(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, str):
+        return clean(value)
+    return value if isinstance(value, int | float | bool) else None
 
 
-def template_of(payload: Any, depth: int = 0) -> Any:
-    """Type template of an example payload: leaves are JSON type names, a list shows its first element.
-
-    ``{"price": 3.5, "tags": ["a", "b"]}`` -> ``{"price": "number", "tags": ["string"]}``.
-    """
-    if depth > MAX_TEMPLATE_DEPTH:
-        return "object"
-    if isinstance(payload, dict):
-        return {str(key): template_of(value, depth + 1) for key, value in payload.items()}
-    if isinstance(payload, list | tuple):
-        return [template_of(payload[0], depth + 1)] if payload else []
-    if isinstance(payload, bool):
-        return "boolean"
-    if isinstance(payload, int):
-        return "integer"
-    if isinstance(payload, float):
-        return "number"
-    return "string" if isinstance(payload, str) else "null"
+def without_key_value(parameter: ToolParameter, notes: list[str]) -> ToolParameter:
+    """The parameter without default and example if its name is that of a key (``api_key``): keys are never stored."""
+    if not _KEY_NAME.fullmatch(parameter.name) or (parameter.default is None and parameter.example is None):
+        return parameter
+    notes.append(f"value of the key {parameter.name!r} left out")
+    return parameter.model_copy(update={"default": None, "example": None})
 
 
 def path_variables(path: str) -> list[str]:
@@ -163,21 +187,31 @@ def path_variables(path: str) -> list[str]:
     return list(dict.fromkeys((brace or colon).strip() for brace, colon in _VARIABLE.findall(path)))
 
 
+def braced(path: str) -> str:
+    """The path with ``{id}`` for ``/:id``: two ways to write one thing."""
+    return re.sub(r"(?<=/):([A-Za-z_]\w*)", r"{\1}", path)
+
+
 def with_path_variables(path: str, parameters: Iterable[ToolParameter], notes: list[str]) -> tuple[ToolParameter, ...]:
     """The parameters, those in the URL moved to location ``path``, undeclared ones added as required strings.
 
-    What was changed goes into ``notes``.
+    One that says ``path`` but is not in the URL becomes a query parameter. What was changed goes into ``notes``.
     """
     wanted = path_variables(path)
-    out = []
-    for parameter in parameters:
-        if parameter.name in wanted:
-            if parameter.location != "path":
-                notes.append(f"parameter {parameter.name!r} is in the URL; location {parameter.location} became path")
-            parameter = parameter.model_copy(update={"location": "path", "required": True})
-        out.append(parameter)
-    for name in wanted:
-        if all(parameter.name != name for parameter in out):
-            notes.append(f"path variable {name!r} is not declared; added as a required string")
-            out.append(ToolParameter(name=name, location="path", required=True))
+    out = list(parameters)
+    missing = [name for name in wanted if all(p.name != name or p.location != "path" for p in out)]
+    for number, parameter in enumerate(out):
+        name = parameter.name
+        if parameter.location == "path" and name not in wanted:
+            notes.append(f"parameter {name!r} is not in the URL; location path became query")
+            out[number] = parameter.model_copy(update={"location": "query"})
+        elif parameter.location == "path":
+            out[number] = parameter.model_copy(update={"required": True})
+        elif name in missing:  # the first of that name only: /{id}?id= has two
+            missing.remove(name)
+            notes.append(f"parameter {name!r} is in the URL; location {parameter.location} became path")
+            out[number] = parameter.model_copy(update={"location": "path", "required": True})
+    for name in missing:
+        notes.append(f"path variable {name!r} is not declared; added as a required string")
+        out.append(ToolParameter(name=name, location="path", required=True))
     return tuple(out)
