@@ -113,7 +113,8 @@ def test_what_is_missing_is_noted():
 
 
 def test_equal_names_and_undeclared_variables():
-    page = "# T\n\n" + 3 * "## Get it\n\n`GET /a/{b}`\n\ntext\n\n" + "## get_it_v2\n\n`GET /c`\n\nlast\n"
+    pages = [f"## Get it\n\n`GET /a/{{b}}`\n\ntext {number}\n\n" for number in (1, 2, 3, 2)]  # the last is a repeat
+    page = "# T\n\n" + "".join(pages) + "## get_it_v2\n\n`GET /c`\n\nlast\n"
     specs = read_markdown(page, "C")
     ids = [s.id.api for s in specs]
     assert ids[:3] == ["get_it", "get_it_v2", "get_it_v3"] and len(set(ids)) == 4
