@@ -1,8 +1,6 @@
-"""Readers of request files: hand-made files with every known fault, then the real samples against other files."""
+"""ToolBench, StableToolBench, AnyToolBench: hand-made files with every known fault, then the real samples."""
 
-import csv
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ import pytest
 
 from autotools.docs.corpus import read_api_corpus
 from autotools.errors import DataError
-from autotools.queries import RequestFile, normalised, read_anytoolbench, read_colt, read_toolbench, sort_out
-from autotools.schema import ToolId
+from autotools.queries import RequestFile, dangling, normalised, read_anytoolbench, read_toolbench, sort_out
+from autotools.schema import ToolId, standardise
 
 API = {"category_name": "Travel", "tool_name": "Rail & Co", "api_name": "Find Train"}
 OTHER = {"category_name": "Weather", "tool_name": "Sky", "api_name": "/now"}
@@ -71,43 +69,59 @@ def test_anytoolbench_and_dangling_targets(tmp_path: Path) -> None:
     assert found.rejects[1]["detail"] == str(SKY) and found.read == 3
 
 
-def colt(folder: Path) -> Path:
-    text = ("category_name:{category_name}, tool_name:{tool_name}, api_name:{api_name}, api_description:a, b: c, "
-            "required_params: [], optional_params: [], return_schema: \"\"")  # fmt: skip
-    texts = {"0": text.format(**API), "1": text.format(**OTHER), "2": "no key words"}
-    write(folder / "corpus.jsonl", "".join(json.dumps({"_id": n, "text": t}) + "\n" for n, t in texts.items()))
-    asked = {"7": "a train", "8": "rain", "9": "odd", "10": "nobody", "11": None}
-    write(folder / "queries.jsonl", "".join(json.dumps({"_id": n, "text": t}) + "\n" for n, t in asked.items()))
-    head = "query-id\tcorpus-id\tscore\n"
-    write(folder / "qrels/train.tsv", head + "7\t0\t1\n7\t1\t0\n9\t2\t1\n11\t0\t1\n12\t0\t1\n")
-    write(folder / "qrels/test.tsv", head + "8\t1\t1\n8\t0\t1\n")
-    return folder
-
-
-def test_colt_split_documents_and_relevance(tmp_path: Path) -> None:
-    train = sort_out(read_colt(colt(tmp_path / "ToolLens"), split="train"), {RAIL, SKY})
-    assert [(line, t.id, t.level, t.targets) for line, t in train.tasks] == [(1, "toollens/7", "ToolLens", (RAIL,))]
-    assert reasons(train) == [
-        (4, "request without relevant documents"), (5, "request is not text"), (0, "request of the qrels has no text"),
-        (3, "target not in the corpus"),
+def test_odd_records_are_rejected_one_by_one(tmp_path: Path) -> None:
+    good = {"query": "a train", "query_id": 5, "api_list": [API, 7, None, {"api_name": []}],
+            "relevant APIs": [["Rail & Co", "Find Train"]]}  # fmt: skip
+    nameless = {"category_name": "Travel", "tool_name": "Rail & Co", "api_name": "///"}
+    path = write(tmp_path / "G1_query.json", [
+        good,
+        good | {"query": "another"},
+        good | {"query_id": None, "query": "a \ud800 train"},
+        good | {"query_id": True},
+        good | {"api_list": 7},
+        good | {"relevant APIs": [[["Rail & Co"], {}]]},
+        good | {"relevant APIs": [["Rail & Co"]]},
+        good | {"api_list": [nameless], "relevant APIs": [["Rail & Co", "///"]]},
+    ])  # fmt: skip
+    found = read_toolbench(path, suite="toolbench", split="train")
+    assert [(line, task.id) for line, task in found.tasks] == [
+        (1, "toolbench/G1_query/5"), (3, "toolbench/G1_query/line-3"), (4, "toolbench/G1_query/line-4"),
     ]  # fmt: skip
-    assert train.rejects[-1]["detail"] == "colt.document.2"
-    test = read_colt(tmp_path / "ToolLens", split="test")
-    assert [t.targets for _, t in test.tasks] == [(SKY, RAIL)]
+    assert found.tasks[1][1].query == "a ? train"
+    assert found.repaired == {"request without id; its line was taken": 2}
+    assert reasons(found) == [
+        (2, "id of an earlier request"), (5, "relevant API not in the api_list"),
+        (6, "relevant API not in the api_list"), (7, "relevant API not in the api_list"), (8, "target without names"),
+    ]  # fmt: skip
+
+
+def test_dangling_targets_are_listed_by_how_many_want_them(tmp_path: Path) -> None:
+    third = {"category_name": "Weather", "tool_name": "Sky", "api_name": "tomorrow"}
+    path = write(tmp_path / "any.json", [
+        {"query": "1", "query_id": 1, "gt_api_list": [third, API]},
+        {"query": "2", "query_id": 2, "gt_api_list": [API, OTHER]},
+        {"query": "3", "query_id": 3, "gt_api_list": [OTHER, OTHER, third]},
+        {"query": "4", "query_id": 4, "gt_api_list": [OTHER]},
+    ])  # fmt: skip
+    found = read_anytoolbench(path, split="train")
+    rows = dangling(found, {RAIL})
+    assert [(str(r.target), r.requests, r.example, r.source, r.line) for r in rows] == [
+        ("Weather.sky.now", 3, "anytoolbench/2", "anytoolbench/any.json", 2),
+        ("Weather.sky.tomorrow", 2, "anytoolbench/1", "anytoolbench/any.json", 1),
+    ]
+    assert dangling([found, found], {RAIL})[0].requests == 6
+    assert {name for r in sort_out(found, {RAIL}).rejects for name in r["detail"].split(", ")} == {
+        str(r.target) for r in rows
+    }
+    assert dangling(found, {RAIL, SKY, rows[1].target}) == []
 
 
 def test_unreadable_files_are_one_error(tmp_path: Path) -> None:
-    for content, why in (("{", "not JSON"), ('{"a": 1}', "not a list of requests")):
+    for content, why in (("{", "not JSON"), ('{"a": 1}', "not a list of requests"), ("[" * 99_999, "not JSON")):
         with pytest.raises(DataError, match=why):
             read_anytoolbench(write(tmp_path / "x.json", content), split="train")
     with pytest.raises(DataError, match="cannot read"):
         read_toolbench(tmp_path / "none.json", suite="s", split="test")
-    folder = colt(tmp_path / "ToolLens")
-    with pytest.raises(DataError, match="no split 'dev'"):
-        read_colt(folder, split="dev")
-    write(folder / "qrels/train.tsv", "a\tb\n1\t2\n")
-    with pytest.raises(DataError, match=r"train\.tsv:2: not query-id"):
-        read_colt(folder, split="train")
 
 
 # --- real samples -------------------------------------------------------------------------------------------------
@@ -139,14 +153,21 @@ def test_anytoolbench_names_its_two_dangling_requests(shared_data: Path, real_id
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_toollens_against_its_graph_files(shared_data: Path, real_ids: set[ToolId], split: str) -> None:
-    """query_tool_*.txt holds the same relation as the qrels, written by other code."""
-    folder = shared_data / "sources/colt/datasets/ToolLens"
-    found = sort_out(read_colt(folder, split=split), real_ids)
-    assert (found.read, len(found.tasks)) == ({"train": 4000, "test": 800}[split],) * 2
-    with (folder / f"query_tool_{split}.txt").open(encoding="utf-8", newline="") as file:
-        sizes = Counter(Counter(pair[0] for pair in csv.reader(file, delimiter="\t")).values())
-    doubled = found.repaired["target named twice"]  # two documents of one tool count once for us
-    ours = Counter(len(task.targets) for _, task in found.tasks)
-    assert sum(n * c for n, c in sizes.items()) - sum(n * c for n, c in ours.items()) == doubled
+@pytest.mark.parametrize(
+    ("folder", "number", "kept"), [("test_instruction_not_solvable", 152, 152), ("train_example", 7, 7)]
+)
+def test_toolbench_queries_against_a_plain_count(
+    shared_data: Path, real_ids: set[ToolId], folder: str, number: int, kept: int
+) -> None:
+    read, held, targets = 0, 0, 0
+    for path in sorted((shared_data / "sources/toolbench_queries" / folder).glob("*.json")):
+        found = read_toolbench(path, suite="toolbench", split="test")
+        records = json.loads(path.read_text(encoding="utf-8"))
+        assert found.read == len(records) and found.rejects == []
+        for record, (_, task) in zip(records, found.tasks, strict=True):
+            pairs = list(dict.fromkeys(map(tuple, record["relevant APIs"])))
+            assert [(t.tool, t.api) for t in task.targets] == [tuple(map(standardise, pair)) for pair in pairs]
+            targets += len(pairs)
+        read += found.read
+        held += len(sort_out(found, real_ids).tasks)
+    assert (read, held) == (number, kept) and targets >= number

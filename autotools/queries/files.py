@@ -1,0 +1,40 @@
+"""Opening request files: a file that cannot be read as a whole is a DataError, one bad line is a reject."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autotools.docs.files import json_of, lines_of, parsed
+from autotools.errors import DataError, ToolDocError
+from autotools.queries.found import RequestFile
+
+
+def json_list(path: Path) -> list[Any]:
+    """The records of a JSON file. Raises DataError if it cannot be read or is not one list."""
+    content = json_of(path)
+    if not isinstance(content, list):
+        raise DataError(f"{path}: not a list of requests")
+    return content
+
+
+def json_rows(path: Path, out: RequestFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and object of every usable line of a ``.jsonl`` file; each other line is rejected in ``out``.
+
+    Raises DataError if the file cannot be read, or has lines but not one usable.
+    """
+    source = f"{path.parent.name}/{path.name}"
+    first_bad, usable = "", False
+    for number, text in lines_of(path):
+        try:
+            row = parsed(text)
+            reason, detail = "line is not an object", row
+        except ToolDocError as error:
+            row, reason, detail = None, "line is not JSON", str(error).removeprefix("not JSON: ")
+        if isinstance(row, dict):
+            usable = True
+            yield number, row
+        else:
+            first_bad = first_bad or f"line {number}: {reason}"
+            out.reject(number, reason, detail, source=source)
+    if first_bad and not usable:
+        raise DataError(f"{path}: no usable line ({first_bad})")
