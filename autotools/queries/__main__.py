@@ -74,13 +74,14 @@ def corpus_specs(path: Path) -> list[ToolSpec]:
 
     Raises DataError if there is no tool.
     """
-    from autotools.docs.forms import detect, read_file
     from autotools.rundir import read_jsonl
 
     if (path / "tools.jsonl").is_file():
         path = path / "tools.jsonl"
     if path.is_file() and _is_spec(path):
         return read_jsonl(path, ToolSpec)
+    from autotools.docs.forms import detect, read_file
+
     files = [path] if path.is_file() else sorted(child for child in path.rglob("*") if child.is_file())
     specs: dict[Any, ToolSpec] = {}
     for file in files:

@@ -19,13 +19,13 @@ def read_tasks(path: str | Path) -> RequestFile:
     out = RequestFile(source=f"{path.parent.name}/{path.name}")
     for line, row in json_rows(path, out):
         try:
-            task = Task.model_validate(row)
-            json.dumps(task.model_dump(mode="json"), allow_nan=False)  # what is kept can be written again
+            # as text: refuses what cannot be written and read again (NaN, lone surrogates, hundreds of brackets)
+            task = Task.model_validate_json(json.dumps(row, allow_nan=False))
         except ValidationError as error:
             first = error.errors(include_input=False)[0]
             out.reject(line, "not a task", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
         except (ValueError, RecursionError) as error:
-            out.reject(line, "cannot be written as JSON", error)
+            out.reject(line, "not a task", error)
         else:
             if not task.query.strip():
                 out.reject(line, "request is not text", task.id)
