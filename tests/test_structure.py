@@ -25,7 +25,7 @@ _LOWER["evaluation"] = {*_LOWER["retriever"], "retriever"}
 _TOP = {*_LOWER["evaluation"], "evaluation"}
 MAY_IMPORT = {**_LOWER, "data_synthesis": _TOP, "training": _TOP, "rl": _TOP}
 # rl may use training's model loading, and the glue that starts a run on CPU ranks; nothing else of it
-RL_FROM_TRAINING = {"training.model_loading", "training.runtime"}
+RL_FROM_TRAINING = {"training.model_loading", "training.runtime", "training.compiled_ops"}
 HEAVY = {"torch", "trl", "transformers", "datasets", "deepspeed", "accelerate", "peft", "sentence_transformers", "vllm"}
 MAX_LINES = 450
 

@@ -11,7 +11,10 @@ one cache compile in turn.
 import fcntl
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+
+from autotools.config import load_config, run_main
 
 
 def prepare() -> None:
@@ -63,9 +66,18 @@ def _several_nodes() -> bool:
     return ranks > int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
 
 
-def main() -> int:
+@dataclass(kw_only=True)
+class CompileArgs:
+    """The command has no keys of its own."""
+
+
+def main(argv: list[str] | None = None) -> int:
     """Compile DeepSpeed's shared-memory communication for CPU ranks; returns 0, or raises what the compiler said."""
+    config = load_config(argv, {"": CompileArgs}, prog="python -m training.compiled_ops", description=__doc__ or "")
     prepare()
+    if config.dry_run:
+        print(f"would compile into {os.environ.get('TORCH_EXTENSIONS_DIR', 'the cache of torch in the home folder')}")
+        return 0
     from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 
     ShareMemCommBuilder().load()
@@ -73,4 +85,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)
