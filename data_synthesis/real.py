@@ -9,7 +9,8 @@ Reads an API corpus (``.jsonl`` or ``.jsonl.gz``, one ToolBench API document per
 and writes ``tools.jsonl``, ``tasks/{train,dev,test}.jsonl``, ``rejected.jsonl`` and, last, ``manifest.json``: the
 folder that ``toolworld.build`` writes, without functions, programs and answers. Dev is a share of the target sets of
 train, so that no dev request is a train one with other values filled in. A train request that is also a test request
-(same words) is set aside. kept + rejected = read, everywhere.
+(same words) is set aside. kept + rejected = read, everywhere (a document that
+stands in the corpus twice counts as repeated).
 """
 
 import random
@@ -156,9 +157,10 @@ def _counts(corpus: Any, parts: Sequence[RequestFile], tasks: dict[str, list[Tas
     read = {"corpus": corpus.read, **{part.source: part.read for part in parts}}
     kept = {"corpus": len(corpus.specs), **{part.source: len(part.tasks) for part in parts}}
     rejected = {"corpus": len(corpus.rejects), **{part.source: len(part.rejects) for part in parts}}
+    repeated = {"corpus": corpus.repeated}
     for source, number in read.items():
-        if kept[source] + rejected[source] != number:
-            raise DataError(f"{source}: kept {kept[source]} + rejected {rejected[source]} != read {number}")
+        if kept[source] + repeated.get(source, 0) + rejected[source] != number:
+            raise DataError(f"{source}: kept {kept[source]} + repeated + rejected {rejected[source]} != read {number}")
     if sum(map(len, tasks.values())) != sum(len(part.tasks) for part in parts):
         raise DataError("a request was lost or doubled between reading and splitting")
     reasons = Counter(row["reason"] for row in _rejects(corpus, parts))
@@ -170,7 +172,11 @@ def _counts(corpus: Any, parts: Sequence[RequestFile], tasks: dict[str, list[Tas
         "categories": len({spec.id.category for spec in corpus.specs}),
         "tasks": sum(map(len, tasks.values())),
         "by_level": {split: dict(sorted(Counter(t.level for t in rows).items())) for split, rows in tasks.items()},
-        "sources": {name: {"read": read[name], "kept": kept[name], "rejected": rejected[name]} for name in read},
+        "sources": {
+            name: {"read": read[name], "kept": kept[name], "rejected": rejected[name]}
+            | ({"repeated": repeated[name]} if repeated.get(name) else {})
+            for name in read
+        },
         "rejected_reasons": dict(sorted(reasons.items())),
         "repaired": dict(sorted(repaired.items())),
     }

@@ -30,6 +30,7 @@ MAX_TEXT_CHARS = 4_000  # of one description; a few hold whole lists of codes (1
 MAX_VALUE_CHARS = 2_000  # of one default or example as JSON
 
 _VARIABLE = re.compile(r"\{([^{}/]+)\}|(?<=/):([A-Za-z_]\w*)")  # /v1/a:batchGet is a verb, not a variable
+_ADDRESS = re.compile(r"(https?://[^/?#\s]+)?(/[^?#\s]*)?(?:[?#]\S*)?", re.I)
 _KEY_NAME = re.compile(
     r"(x|toolbench)?[-_]?(rapid)?_?api[-_]?key|authorization|access[-_]?token|client[-_]?secret", re.I
 )
@@ -80,7 +81,7 @@ class Reading:
         if spec in same:
             self.repeated += 1
         elif same and not rename:
-            self.reject(line, "another document of an id that was read before", spec.id)
+            self.reject(line, "another document of an id that was read before", str(spec.id))
         else:
             same.append(spec)
             self.specs.append(self._renamed(spec, len(same)) if len(same) > 1 else spec)
@@ -139,6 +140,13 @@ def as_text(value: Any, notes: list[str] | None = None) -> str:
     return text
 
 
+def first_paragraph(value: Any, limit: int = 500) -> str:
+    """The first paragraph that is no heading, on one line: whole manuals stand where a service describes itself."""
+    paragraphs = re.split(r"\n\s*\n", as_text(value))
+    text = next((part for part in paragraphs if part.strip() and not part.lstrip().startswith("#")), "")
+    return " ".join(text.split())[:limit]
+
+
 def json_type(word: Any, notes: list[str] | None = None) -> str:
     """JSON-schema type name of whatever a document calls a type (``String``, ``List[int]``, ``int, optional``).
 
@@ -185,6 +193,17 @@ def without_key_value(parameter: ToolParameter, notes: list[str]) -> ToolParamet
 def path_variables(path: str) -> list[str]:
     """Names in braces (``/a/{id}``) or after a colon (``/a/:id``), in order, each once."""
     return list(dict.fromkeys((brace or colon).strip() for brace, colon in _VARIABLE.findall(path)))
+
+
+def split_address(url: str) -> tuple[str, str]:
+    """(server, path) of an address or of a path alone; ``/:id`` becomes ``/{id}``, what follows ``?`` is left out.
+
+    Raises ToolDocError (``reason: detail``) for text that is no address.
+    """
+    found = _ADDRESS.fullmatch(url.strip())
+    if not found:
+        raise ToolDocError(f"not an address: {shown(url)}")
+    return found[1] or "", braced(found[2] or "")
 
 
 def braced(path: str) -> str:

@@ -70,19 +70,19 @@ def tasks(world: Path) -> dict[str, list[Task]]:
 def test_books_add_up_and_faults_are_named(sources: Path, tmp_path: Path) -> None:
     counts = run(sources, tmp_path / "world", "--dev_share", "0.2")["counts"]
     assert counts["sources"] == {
-        "corpus": {"read": 13, "kept": 12, "rejected": 1},
+        "corpus": {"read": 13, "kept": 12, "rejected": 0, "repeated": 1},
         "stabletoolbench/G1_tool.json": {"read": 1, "kept": 1, "rejected": 0},
         "stabletoolbench/G3_instruction.json": {"read": 1, "kept": 1, "rejected": 0},
         "ToolLens/queries.jsonl": {"read": 24, "kept": 24, "rejected": 0},
         "anytoolbench/any.json": {"read": 5, "kept": 2, "rejected": 3},
     }
     assert counts["rejected_reasons"] == {
-        "duplicate name": 1, "request is also a test request": 1, "same request as an earlier one": 1,
+        "request is also a test request": 1, "same request as an earlier one": 1,
         "target not in the corpus": 1,
     }  # fmt: skip
     rejected = read_jsonl(tmp_path / "world/rejected.jsonl")
     assert [(r["source"], r["line"]) for r in rejected] == [
-        ("corpus.jsonl", 13), ("anytoolbench/any.json", 4), ("anytoolbench/any.json", 1), ("anytoolbench/any.json", 3),
+        ("anytoolbench/any.json", 4), ("anytoolbench/any.json", 1), ("anytoolbench/any.json", 3),
     ]  # fmt: skip
     assert len(read_jsonl(tmp_path / "world/tools.jsonl", ToolSpec)) == counts["tools"] == 12
     assert not (tmp_path / "world/functions.jsonl").exists()

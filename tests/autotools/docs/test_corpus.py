@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotools.docs.corpus import MAX_TEXT_CHARS, read_api_corpus
+from autotools.docs.corpus import matches, read, read_api_corpus
+from autotools.docs.files import head_of
+from autotools.docs.reading import MAX_TEXT_CHARS
 from autotools.errors import DataError
 from autotools.schema import ToolId
 
@@ -38,47 +40,60 @@ def test_a_row_becomes_a_spec(tmp_path: Path, name: str) -> None:
     assert [(p.name, p.type, p.required, p.default) for p in spec.parameters] == [
         ("day", "number", True, None), ("lang", "string", False, "en"),
     ]  # fmt: skip
-    assert spec.response == {"a": "str"} and spec.notes == ()
-    assert (found.read, found.rejects, found.repaired) == (1, (), {})
+    assert spec.response == {"a": "string"} and spec.notes == ()
+    assert (found.read, found.rejects, found.repaired) == (1, [], {})
+    path = tmp_path / name
+    assert matches(path, head_of(path)) and not matches(tmp_path / "a.json", head_of(path))
 
 
 def test_unusable_rows_are_set_aside_with_line_and_reason(tmp_path: Path) -> None:
     bad: list[tuple[Any, str]] = [
         ("{broken", "not JSON"),
-        ("[1]", "not an API document"),
-        (row(api_name=None), "not an API document"),
-        ({k: v for k, v in row().items() if k != "tool_name"}, "not an API document"),
-        (row(required_parameters="day"), "not an API document"),
+        ("[1]", "not a tool document"),
+        ("[" * 5000 + "]" * 5000, "not JSON"),
+        (row(api_name=None), "not a tool document"),
+        ({k: v for k, v in row().items() if k != "tool_name"}, "not a tool document"),
+        (row(required_parameters="day"), "not a tool document"),
         (row(tool_name=" -/- "), "empty name"),
         (row(category_name=" "), "empty name"),
         (row(tool_name="RAPIDAPI_KEY_PLACEHOLDER"), "name was a secret"),
-        (row(tool_name="daily news", api_name="v1 top_stories"), "duplicate name"),
+        (row(tool_name="daily news", api_name="v1 top_stories"), "another document of an id that was read before"),
     ]
-    found = read_api_corpus(corpus_file(tmp_path, row(), "", *(line for line, _ in bad)))
+    found = read_api_corpus(corpus_file(tmp_path, row(), "", *(line for line, _ in bad), row(docid=8)))
     assert [(r["line"], r["reason"]) for r in found.rejects] == [(n + 3, why) for n, (_, why) in enumerate(bad)]
-    assert found.rejects[-1]["detail"] == "News_Media.daily_news.v1_top_stories already stands in line 1"
+    assert found.rejects[-1]["detail"] == "News_Media.daily_news.v1_top_stories"
     assert {r["source"] for r in found.rejects} == {"corpus.jsonl"}
-    assert found.read == len(found.specs) + len(found.rejects) == 10
+    assert (len(found.specs), found.repeated, len(found.rejects), found.read) == (1, 1, 10, 12)
 
 
 def test_odd_but_usable_rows_are_mended_and_counted(tmp_path: Path) -> None:
-    parameters = [{"name": "", "type": "STRING"}, {"type": "STRING"}, {"name": "q", "description": "x" * 5000}]
+    parameters = [
+        {"name": "", "type": "STRING"}, {"type": "STRING"}, {"name": "q", "type": "", "description": "x" * 5000},
+        {"name": "api_key", "type": "STRING", "default": "abc"}, {"name": "q", "type": "NUMBER"},
+    ]  # fmt: skip
+    wide = {f"k{n}": {"inner": {"leaf": "str"}} for n in range(600)}  # 22,000 characters
     rows = [
         row(api_name="a", api_description=None),
         row(api_name="b", api_description="y" * (MAX_TEXT_CHARS + 1)),
         row(api_name="c", required_parameters=parameters),
         row(api_name="d", template_response='{"cut": "st'),
-        row(api_name="e", template_response={"k": "z" * 30_000}),
+        row(api_name="e", template_response=wide),
+        row(api_name="f", template_response={"k": "z" * 30_000, "s": ["list of int with length 9"], "n": "NoneType"}),
     ]
     found = read_api_corpus(corpus_file(tmp_path, *rows))
     by_api = {spec.id.api: spec for spec in found.specs}
     assert (by_api["a"].description, len(by_api["b"].description)) == ("", MAX_TEXT_CHARS)
-    assert [(p.name, len(p.description)) for p in by_api["c"].parameters] == [("q", MAX_TEXT_CHARS), ("lang", 0)]
-    assert by_api["d"].response is None and by_api["e"].response is None
+    assert [(p.name, len(p.description)) for p in by_api["c"].parameters] == [
+        ("q", MAX_TEXT_CHARS), ("api_key", 0), ("lang", 0),
+    ]  # fmt: skip
+    assert by_api["c"].parameters[1].default is None
+    assert by_api["d"].response is None
+    assert by_api["e"].response == {f"k{n}": {"inner": "object"} for n in range(600)}
+    assert by_api["f"].response == {"k": "string", "s": ["integer"], "n": "null"}
     assert Counter(found.repaired) == {
-        "no description": 1, f"description cut to {MAX_TEXT_CHARS} characters": 2,
-        "parameter without name left out": 1, "response is cut JSON and left out": 1,
-        "response longer than 20000 characters left out": 1,
+        "no description": 1, "description cut to … characters": 2, "parameter without name left out": 1,
+        "parameter without type": 1, "parameter … is listed twice; the first one counts": 1,
+        "value of the key … left out": 1, "response is cut JSON and left out": 1, "response template cut at depth …": 1,
     }  # fmt: skip
 
 
@@ -87,21 +102,22 @@ def test_a_file_without_anything_usable_is_one_error(tmp_path: Path) -> None:
         read_api_corpus(corpus_file(tmp_path, "{"))
     with pytest.raises(DataError, match="the file is empty"):
         read_api_corpus(corpus_file(tmp_path, ""))
-    with pytest.raises(DataError, match="cannot read the API corpus"):
+    with pytest.raises(DataError, match="cannot read"):
         read_api_corpus(tmp_path / "none.jsonl")
     (tmp_path / "not.gz").write_text("plain text")
-    with pytest.raises(DataError, match="cannot read the API corpus"):
+    with pytest.raises(DataError, match="cannot read"):
         read_api_corpus(tmp_path / "not.gz")
     whole = corpus_file(tmp_path, row(), name="whole.jsonl.gz").read_bytes()
     (tmp_path / "half.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="cannot read the API corpus"):
+    with pytest.raises(DataError, match="cannot read"):
         read_api_corpus(tmp_path / "half.jsonl.gz")
 
 
 @pytest.mark.shared
 def test_real_corpus_agrees_with_its_own_keys(shared_data: Path) -> None:
     path = shared_data / "sources" / "toolbench_corpus" / "corpus.jsonl.gz"
-    found = read_api_corpus(path)
+    found = read(path)
+    assert matches(path, head_of(path)) and found.repeated == 0
     rows = [json.loads(line) for line in gzip.open(path, "rt", encoding="utf-8")]
     assert found.read == len(rows) == 16_305 == len(found.specs) + len(found.rejects)
     assert Counter(r["reason"] for r in found.rejects) == {"name was a secret": 3}
@@ -117,6 +133,7 @@ def test_real_corpus_agrees_with_its_own_keys(shared_data: Path) -> None:
         ("Gaming.chess_puzzles_v2.is_id", "Gaming.chess_puzzles_v2.id"),
     ]  # fmt: skip
     for wanted, spec in zip(used, found.specs, strict=True):
-        names = [p["name"] for p in (*wanted["required_parameters"], *wanted["optional_parameters"])]
-        assert [p.name for p in spec.parameters] == names
-        assert sum(p.required for p in spec.parameters) == len(wanted["required_parameters"])
+        required = list(dict.fromkeys(p["name"].strip() for p in wanted["required_parameters"]))
+        named = [p["name"].strip() for p in wanted["optional_parameters"]]
+        optional = dict.fromkeys(name for name in named if name not in required)
+        assert [(p.name, p.required) for p in spec.parameters] == [(n, n in required) for n in (*required, *optional)]
