@@ -95,12 +95,12 @@ def corpus_specs(path: Path) -> list[ToolSpec]:
 
 
 def _is_spec(path: Path) -> bool:
-    from autotools.docs.files import lines_of
+    from autotools.docs.files import json_lines
 
     if path.suffix != ".jsonl":
         return False
     try:
-        row = json.loads(next(lines_of(path), (0, ""))[1])
+        row = json.loads(next(json_lines(path), (0, ""))[1])
     except (ValueError, RecursionError):
         return False
     return isinstance(row, dict) and {"id", "tool_name", "api_name"} <= set(row)
@@ -145,9 +145,11 @@ def _print(
 
     console = Console()
     counts = ("read", "kept", "rejected", "repaired", "targets", "dangling")
-    table = Table("file", "suite", *counts)
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = Table()
+    table.add_column("file", overflow="fold")
+    table.add_column("suite", overflow="fold")
+    for count in counts:
+        table.add_column(count, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.name, row.suite, *_numbers([row], ids))
     if len(rows) > 1:
@@ -158,7 +160,9 @@ def _print(
     repaired = sum((row.found.repaired for row in rows), Counter())
     _print_list(console, "rejected", (f"{number} x {why}" for why, number in reasons.most_common()))
     _print_list(console, "repaired", (f"{number} x {why}" for why, number in repaired.most_common()))
-    wanted = (f"{row.target}: {row.requests} requests, first {row.example} ({row.source}:{row.line})" for row in lost)
+    wanted = (
+        f"{row.target}: wanted {row.requests} times, first by {row.example} ({row.source}:{row.line})" for row in lost
+    )
     _print_list(console, "targets that the corpus does not hold", wanted, SHOWN, "; see --rejects for all")
     _print_list(console, "files that could not be read", unread)
     _print_list(console, "files of no known form", unknown, SHOWN)

@@ -1,22 +1,19 @@
 """COLT data sets (ToolLens, ToolBenchG2, ToolBenchG3) in BEIR form: corpus, queries and relevance judgements."""
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autotools.docs.colt import document_id
 from autotools.docs.files import text_of
 from autotools.docs.reading import shown
 from autotools.errors import DataError
 from autotools.queries.files import json_rows
-from autotools.queries.found import RequestFile, RequestProblem, query_of, target_of
+from autotools.queries.found import RequestFile, RequestProblem, query_of
 from autotools.schema import Task, ToolId
 
-_DOCUMENT = re.compile(  # cut by its key words: descriptions hold commas and colons themselves
-    r"category_name:(.*?), tool_name:(.*?), api_name:(.*?), api_description:.*, required_params: ", re.S
-)
 _COLUMNS = ("query-id", "corpus-id", "score")
 SPLITS = ("train", "test")
 
@@ -110,12 +107,8 @@ def _documents(folder: Path, out: RequestFile) -> dict[str, ToolId]:
             if text != first_text:
                 out.reject(line, "another document of an id that was read before", name, source=source)
             continue
-        match = _DOCUMENT.match(text) if isinstance(text, str) else None
-        try:
-            if match:
-                tools[name] = target_of(*match.groups())
-        except RequestProblem:  # names without a letter: dangling, as a document without names
-            continue
+        if isinstance(text, str) and (tool := document_id(text)):
+            tools[name] = tool
     return tools
 
 
@@ -148,7 +141,7 @@ def _qrels(folder: Path, split: str, out: RequestFile | None) -> _Relevance:
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, float | None]]:
     """Line, request, document and score (None: no number) of every line; the first names the columns."""
     columns: list[str] = []
-    for line, text in enumerate(text_of(path).split("\n"), 1):  # not lines_of: an empty first cell is a fault here
+    for line, text in enumerate(text_of(path).split("\n"), 1):  # not json_lines: an empty first cell is a fault here
         if not text.strip():
             continue
         cells = [cell.strip() for cell in text.split("\t")]

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotools.docs.files import json_of, lines_of, parsed
+from autotools.docs.files import json_lines, parse_json, read_json
 from autotools.errors import DataError, ToolDocError
 from autotools.queries.found import RequestFile
 
 
 def json_list(path: Path) -> list[Any]:
     """The records of a JSON file. Raises DataError if it cannot be read or is not one list."""
-    content = json_of(path)
+    content = read_json(path)
     if not isinstance(content, list):
         raise DataError(f"{path}: not a list of requests")
     return content
@@ -24,9 +24,9 @@ def json_rows(path: Path, out: RequestFile) -> Iterator[tuple[int, dict[str, Any
     """
     source = f"{path.parent.name}/{path.name}"
     first_bad, usable = "", False
-    for number, text in lines_of(path):
+    for number, text in json_lines(path):
         try:
-            row = parsed(text)
+            row = parse_json(text)
             reason, detail = "line is not an object", row
         except ToolDocError as error:
             row, reason, detail = None, "line is not JSON", str(error).removeprefix("not JSON: ")

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autotools.docs.files import json_of, lines_of, parsed, suffix_of
+from autotools.docs.files import json_lines, parse_json, read_json, suffix_of
 from autotools.docs.reading import as_dict, as_list
 from autotools.errors import DataError, ToolDocError
 from autotools.queries.colt import SPLITS, read_colt
@@ -45,11 +45,11 @@ def detect(path: Path) -> str | None:
     if is_colt(path):
         return "colt"
     if suffix_of(path) == ".jsonl":
-        rows = (_object(text) for _, text in lines_of(path))
+        rows = (_object(text) for _, text in json_lines(path))
         return "tasks" if any(set(row) >= _TASK_KEYS for row in islice(rows, _LOOK)) else None
     if suffix_of(path) != ".json":
         return None
-    content = json_of(path)
+    content = read_json(path)
     records = [record for record in as_list(content)[:_LOOK] if isinstance(record, dict)]
     for form, has in _HAS.items():
         if any(has(record) for record in records):
@@ -67,7 +67,7 @@ _HAS: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        return as_dict(parsed(text))
+        return as_dict(parse_json(text))
     except ToolDocError:
         return {}
 

@@ -44,7 +44,7 @@ def folder_of_all(root: Path) -> Path:
     write(root / "tmdb.json", [{"query": "e", "solution": ["GET /a"]}])
     task = Task(id="t", suite="world", split="dev", level="I1", query="f", targets=(RAIL,))
     write_jsonl(root / "tasks/dev.jsonl", [task])
-    text = "category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: []"
+    text = 'category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: [], optional_params: [], return_schema: ""'
     write(root / "Lens/corpus.jsonl", json.dumps({"_id": "0", "text": text}))
     write(root / "Lens/queries.jsonl", "".join(json.dumps({"_id": n, "text": "g"}) + "\n" for n in "12"))
     for number, split in enumerate(("train", "test"), 1):
@@ -122,8 +122,8 @@ def test_command_counts_lists_and_writes(
     }
     assert rows_of(text) == {name: [str(cell) for cell in row] for name, row in expected.items()}
     assert "6 x target not in the corpus" in text and "1 x not an object" in text and "1 x target named twice" in text
-    assert "Weather.sky.now: 3 requests, first anytoolbench/1 (anytoolbench/any.json:1)" in text
-    assert "restbench.tmdb.get_a: 1 requests" in text and "tmdb.tmdb.get_a: 1 requests" in text
+    assert "Weather.sky.now: wanted 3 times, first by anytoolbench/1 (anytoolbench/any.json:1)" in text
+    assert "restbench.tmdb.get_a: wanted 1 times" in text and "tmdb.tmdb.get_a: wanted 1 times" in text
     assert (
         re.search(r"files of no known form \(2\):\n  other.json\n  readme.md", text) and "broken.json: not JSON" in text
     )

@@ -28,7 +28,10 @@ API = {"category_name": "Travel", "tool_name": "Rail & Co", "api_name": "Find Tr
 RAIL = ToolId.make(*API.values())
 SPEC = ToolSpec(id=RAIL, tool_name="rail", api_name="find", method="GET", path="/a/{b}")
 TASK = Task(id="t", suite="s", split="dev", level="I1", query="q", targets=(RAIL,), meta={"a": [1]})
-TEXT = "category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: []"
+TEXT = (
+    "category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: [], "
+    'optional_params: [], return_schema: ""'
+)
 RECORDS: dict[str, list[Any]] = {
     "toolbench": [
         {"query": "a", "query_id": n, "api_list": [API], "relevant APIs": [["Rail & Co", "Find Train"]]}

@@ -96,7 +96,7 @@ def test_odd_records_are_rejected_one_by_one(tmp_path: Path) -> None:
 
 
 def test_dangling_targets_are_listed_by_how_many_want_them(tmp_path: Path) -> None:
-    third = {"category_name": "Weather", "tool_name": "Sky", "api_name": "tomorrow"}
+    third = {"category_name": "Weather", "tool_name": "Sky", "api_name": "at"}
     path = write(tmp_path / "any.json", [
         {"query": "1", "query_id": 1, "gt_api_list": [third, API]},
         {"query": "2", "query_id": 2, "gt_api_list": [API, OTHER]},
@@ -107,7 +107,7 @@ def test_dangling_targets_are_listed_by_how_many_want_them(tmp_path: Path) -> No
     rows = dangling(found, {RAIL})
     assert [(str(r.target), r.requests, r.example, r.source, r.line) for r in rows] == [
         ("Weather.sky.now", 3, "anytoolbench/2", "anytoolbench/any.json", 2),
-        ("Weather.sky.tomorrow", 2, "anytoolbench/1", "anytoolbench/any.json", 1),
+        ("Weather.sky.at", 2, "anytoolbench/1", "anytoolbench/any.json", 1),
     ]
     assert dangling([found, found], {RAIL})[0].requests == 6
     assert {name for r in sort_out(found, {RAIL}).rejects for name in r["detail"].split(", ")} == {
