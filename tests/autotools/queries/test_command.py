@@ -44,7 +44,8 @@ def folder_of_all(root: Path) -> Path:
     write(root / "tmdb.json", [{"query": "e", "solution": ["GET /a"]}])
     task = Task(id="t", suite="world", split="dev", level="I1", query="f", targets=(RAIL,))
     write_jsonl(root / "tasks/dev.jsonl", [task])
-    text = 'category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: [], optional_params: [], return_schema: ""'
+    text = "category_name:Travel, tool_name:Rail & Co, api_name:Find Train, api_description:x, required_params: [], "
+    text += 'optional_params: [], return_schema: ""'
     write(root / "Lens/corpus.jsonl", json.dumps({"_id": "0", "text": text}))
     write(root / "Lens/queries.jsonl", "".join(json.dumps({"_id": n, "text": "g"}) + "\n" for n in "12"))
     for number, split in enumerate(("train", "test"), 1):
