@@ -11,8 +11,6 @@ from typing import Any
 from autotools.docs.reading import plain
 from autotools.errors import ToolDocError
 
-_URL = re.compile(r"\s*(?:(https?://[^/?#\s]+)/?)?([^?#]*)")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
@@ -93,13 +91,6 @@ def source_functions(module: ast.Module) -> Iterator[SourceFunction]:
                 name=node.name, arguments=listed, description=description, texts=texts,
                 url=url, query=_query(node), node=node,
             )  # fmt: skip
-
-
-def server_and_path(url: str) -> tuple[str, str]:
-    """``https://host/a/{b}?c=d`` -> ``https://host``, ``/a/{b}``."""
-    found = _URL.match(url)
-    server, path = (found[1] or "", found[2].strip()) if found else ("", "")
-    return server, path if not server or path.startswith("/") else f"/{path}"
 
 
 def docstring_parts(text: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
