@@ -64,8 +64,8 @@ def main(argv: list[str] | None = None) -> int:
         why = f"; {unread[0]}" if unread else ""
         raise DataError(f"{args.path}: no requests in {len(paths)} files ({len(unknown)} of no known form){why}")
     lost = dangling([row.found for row in rows], ids) if ids is not None else []
+    _write(args, rows)  # first: a reader that leaves (``| head``) costs no file
     _print(rows, lost, ids, unread, unknown)
-    _write(args, rows)
     return 0
 
 
