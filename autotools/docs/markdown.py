@@ -7,14 +7,18 @@ list, all together or under headings such as "Query parameters". Everything else
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from autotools.docs import AUTH_NOTE, with_unique_ids
+from autotools.docs.files import stem_of, suffix_of, text_of
 from autotools.docs.markdown_blocks import Block, blocks, code_spans, plain
 from autotools.docs.markdown_parameters import Listed, is_parameter_table, listed_in_item, listed_in_table
-from autotools.errors import ToolDocError
+from autotools.docs.reading import Reading
+from autotools.errors import DataError, ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
+FORM = "markdown"
 _REQUEST = re.compile(r"[*`\s]*(GET|POST|PUT|PATCH|DELETE)[*`\s:]+(https?://[^\s/`*]+)?(/[^\s`*?#]*)")
 _BEFORE_REQUEST = re.compile(r"[*_\s]*(?:endpoint|request|route|url)[*_\s]*:[*_\s]*", re.I)
 _CURL_VERB = re.compile(r"(?:-X|--request)[ =]?\s*['\"]?([A-Z]+)")
@@ -47,6 +51,26 @@ class _Section:
     @property
     def is_api(self) -> bool:
         return bool(self.request or self.listed or self.says_parameters)
+
+
+def matches(path: Path, head: str) -> bool:
+    """A page with a heading that names a request or lists parameters somewhere (other pages are prose)."""
+    if suffix_of(path) != ".md" or not re.search(r"^#", head, re.M):
+        return False
+    page = blocks(head)
+    return any(_request(block.text) or (_label(block) or "").startswith("parameters:") for block in page)
+
+
+def read(path: Path) -> Reading:
+    """The APIs of one page; the folder is the category, the file's stem the tool. Raises DataError if it has none."""
+    reading = Reading(source=path.name, form=FORM, documents=1)
+    try:
+        specs = read_markdown(text_of(path), path.resolve().parent.name, stem_of(path))
+    except ToolDocError as error:
+        raise DataError(f"{path}: {error}") from error
+    for number, spec in enumerate(specs, start=1):
+        reading.keep(number, spec)
+    return reading
 
 
 def read_markdown(text: str, category: str, tool: str = "") -> list[ToolSpec]:
