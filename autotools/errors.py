@@ -41,6 +41,10 @@ class UnknownCategoryError(RetrieverError):
     """A search asked for a category that the corpus does not have. The message lists close names."""
 
 
+class RetrieverUnavailable(RetrieverError):
+    """A search server did not answer within the allowed attempts or time. Nothing is known about the query."""
+
+
 class ProviderError(AutoToolsError):
     """A language-model endpoint failed."""
 
