@@ -168,16 +168,23 @@ def _read_tool(tool: _Tool, reading: Reading) -> Iterator[_Api]:
         reason, _, detail = (problem or "no function in the source").partition(": ")
         reading.reject(tool.line, reason, f"{tool.category}/{tool.tool}: {detail}")
         return
-    first = {function.name: function for function in reversed(functions)}
-    documented = {function_name(spec.id.api) for spec in tool.documents.specs}
+    by_name: dict[str, list[SourceFunction]] = {}
+    for function in functions:
+        by_name.setdefault(function.name, []).append(function)
     absent = problem.partition(": ")[0] or "no function of that name"
     for spec in tool.documents.specs:
-        yield from _kept(reading, tool, first.get(function_name(spec.id.api)), absent, _documented, spec)
-    for function in functions:
-        if first[function.name] is not function:
-            reading.reject(tool.line, "another function of a name that was read before", function.name)
-        elif function.name not in documented:
-            yield from _kept(reading, tool, function, "", _from_function)
+        named = by_name.pop(function_name(spec.id.api), [])
+        function = next((f for f in named if f.description == spec.description), named[0] if named else None)
+        yield from _kept(reading, tool, function, absent, _documented, spec)
+        _reject_others(reading, tool, named)
+    for named in by_name.values():
+        yield from _kept(reading, tool, named[0], "", _from_function)
+        _reject_others(reading, tool, named)
+
+
+def _reject_others(reading: Reading, tool: _Tool, named: list[SourceFunction]) -> None:
+    for function in named[1:]:
+        reading.reject(tool.line, "two functions of one name, one was read", function.name)
 
 
 def _kept(
