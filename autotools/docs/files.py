@@ -107,6 +107,3 @@ def first_keys(head: str) -> list[str]:
         elif depth == 1 and head[token.end() : token.end() + 20].lstrip().startswith(":"):
             keys.append(text[1:-1])
     return keys
-
-
-json_of, lines_of, parsed = read_json, json_lines, parse_json

@@ -10,6 +10,7 @@ from autotools.docs.reading import MAX_TEMPLATE_DEPTH, as_dict, as_list, as_text
 from autotools.errors import ToolDocError
 
 MAX_NODES = 3_000  # of one template: schemas that refer to two others each would have thousands of leaves
+_DEPTHS = (MAX_TEMPLATE_DEPTH, 8, 6, 5, 4, 3, 2, 1)
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
 
 
@@ -81,19 +82,30 @@ def properties_of(schema: dict[str, Any], references: References, depth: int = 0
 
 
 def schema_template(schema: Any, references: References, notes: list[str]) -> Any:
-    """Type template of a schema: ``{"price": "number"}``; None if it tells nothing. What was cut is noted."""
-    return _Template(references, notes).of(schema, 0, ())
+    """Type template of a schema: ``{"price": "number"}``; None if it tells nothing. What was cut is noted.
+
+    It is cut at the largest depth at which it has at most MAX_NODES parts, so that no branch starves another.
+    """
+    for depth in _DEPTHS:
+        template = _Template(references, depth)
+        found = template.of(schema, 0, ())
+        if template.nodes <= MAX_NODES:
+            break
+    notes += template.notes
+    return found
 
 
 class _Template:
-    def __init__(self, references: References, notes: list[str]) -> None:
-        self.references, self.notes, self.nodes = references, notes, 0
+    def __init__(self, references: References, max_depth: int) -> None:
+        self.references, self.max_depth = references, max_depth
+        self.notes: list[str] = []
+        self.nodes = 0
 
     def of(self, node: Any, depth: int, trail: tuple[str, ...]) -> Any:
         """``trail`` holds the references that lead here: one of them again is a circle."""
         self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_TEMPLATE_DEPTH:
-            self.notes.append("response template cut: its schemas are nested too deep or too many")
+        if self.nodes > MAX_NODES or depth > self.max_depth:
+            self.notes.append(f"response template cut at depth {self.max_depth}")
             return "object"
         while isinstance(node, dict) and isinstance(node.get("$ref"), str):
             if node["$ref"] in trail:
