@@ -15,7 +15,7 @@ from typing import Any
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, DataError
 from autotools.queries.found import Dangling, RequestFile, dangling, sort_out
-from autotools.schema import ToolSpec
+from autotools.schema import ToolId, ToolSpec
 
 SHOWN = 20  # of dangling targets and of files that were not read
 
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     if config.dry_run:
         print(f"would look at {len(paths)} files in {args.path}" + (f" and write {args.out}" if args.out else ""))
         return 0
-    specs = corpus_specs(Path(args.corpus)) if args.corpus else []
+    specs, corpus_unread = corpus_specs(Path(args.corpus)) if args.corpus else ([], [])
     ids = {spec.id for spec in specs} if args.corpus else None
     rows, unread, unknown = _read_all(paths, Path(args.path), args.suite, specs, ids)
     if not any(row.found.read for row in rows):
@@ -65,33 +65,34 @@ def main(argv: list[str] | None = None) -> int:
         raise DataError(f"{args.path}: no requests in {len(paths)} files ({len(unknown)} of no known form){why}")
     lost = dangling([row.found for row in rows], ids) if ids is not None else []
     _write(args, rows)  # first: a reader that leaves (``| head``) costs no file
-    _print(rows, lost, ids, unread, unknown)
+    _print(rows, lost, ids, unread + corpus_unread, unknown)
     return 0
 
 
-def corpus_specs(path: Path) -> list[ToolSpec]:
+def corpus_specs(path: Path) -> tuple[list[ToolSpec], list[str]]:
     """The tools of a ``tools.jsonl``, of a folder that holds one, or of documentation in any known form.
 
-    Raises DataError if there is no tool.
+    Also what could not be read in a folder: targets may dangle only because of it. Raises DataError if there is no
+    tool, or a single file cannot be read.
     """
+    from autotools.docs.forms import detect, read_file, walk
     from autotools.rundir import read_jsonl
 
     if (path / "tools.jsonl").is_file():
         path = path / "tools.jsonl"
-    if path.is_file() and _is_spec(path):
-        return read_jsonl(path, ToolSpec)
-    from autotools.docs.forms import detect, read_file
-
-    files = [path] if path.is_file() else sorted(child for child in path.rglob("*") if child.is_file())
-    specs: dict[Any, ToolSpec] = {}
-    for file in files:
-        if path.is_file() or detect(file) is not None:
-            specs.update((spec.id, spec) for spec in read_file(file).specs)
+    if path.is_file():
+        return (read_jsonl(path, ToolSpec) if _is_spec(path) else read_file(path).specs), []
+    specs: dict[ToolId, ToolSpec] = {}
+    unread = []
+    for file in walk(path):
+        try:
+            for spec in read_file(file).specs if detect(file) else ():
+                specs.setdefault(spec.id, spec)
+        except DataError as error:
+            unread.append(str(error))
     if not specs:
-        raise DataError(
-            f"corpus {path} holds no tool; give tools.jsonl or a file that 'python -m autotools.docs' reads"
-        )
-    return list(specs.values())
+        raise DataError(f"corpus {path} holds no tool; give tools.jsonl or documentation that autotools.docs reads")
+    return list(specs.values()), unread
 
 
 def _is_spec(path: Path) -> bool:
@@ -107,7 +108,7 @@ def _is_spec(path: Path) -> bool:
 
 
 def _read_all(
-    paths: Sequence[Path], root: Path, suite: str | None, specs: Sequence[ToolSpec], ids: set[Any] | None
+    paths: Sequence[Path], root: Path, suite: str | None, specs: Sequence[ToolSpec], ids: set[ToolId] | None
 ) -> tuple[list[_Row], list[str], list[str]]:
     """Table rows, files that could not be read (with the reason), files of no known form."""
     from rich.console import Console
@@ -138,7 +139,7 @@ def _read_all(
 
 
 def _print(
-    rows: Sequence[_Row], lost: Sequence[Dangling], ids: set[Any] | None, unread: list[str], unknown: list[str]
+    rows: Sequence[_Row], lost: Sequence[Dangling], ids: set[ToolId] | None, unread: list[str], unknown: list[str]
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -168,7 +169,7 @@ def _print(
     _print_list(console, "files of no known form", unknown, SHOWN)
 
 
-def _numbers(rows: Sequence[_Row], ids: set[Any] | None) -> list[str]:
+def _numbers(rows: Sequence[_Row], ids: set[ToolId] | None) -> list[str]:
     parts = [(row.found, row.kept) for row in rows]
     targets = {target for found, _ in parts for _, task in found.tasks for target in task.targets}
     return [

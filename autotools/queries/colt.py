@@ -1,19 +1,23 @@
 """COLT data sets (ToolLens, ToolBenchG2, ToolBenchG3) in BEIR form: corpus, queries and relevance judgements."""
 
 import math
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotools.docs.colt import document_id
 from autotools.docs.files import text_of
 from autotools.docs.reading import shown
 from autotools.errors import DataError
 from autotools.queries.files import json_rows
-from autotools.queries.found import RequestFile, RequestProblem, query_of
+from autotools.queries.found import RequestFile, RequestProblem, query_of, target_of
 from autotools.schema import Task, ToolId
 
+_NAMES = re.compile(  # cut by its key words: descriptions hold commas and colons themselves; the rest may be broken
+    r"category_name:(.*?), tool_name:(.*?), api_name:(.*?), api_description:.*, required_params: ", re.S
+)
 _COLUMNS = ("query-id", "corpus-id", "score")
 SPLITS = ("train", "test")
 
@@ -107,8 +111,10 @@ def _documents(folder: Path, out: RequestFile) -> dict[str, ToolId]:
             if text != first_text:
                 out.reject(line, "another document of an id that was read before", name, source=source)
             continue
-        if isinstance(text, str) and (tool := document_id(text)):
-            tools[name] = tool
+        match = _NAMES.match(text) if isinstance(text, str) else None
+        with suppress(RequestProblem):  # names without a letter: dangling, as a document without names
+            if match:
+                tools[name] = target_of(*match.groups())
     return tools
 
 

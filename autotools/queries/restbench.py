@@ -64,7 +64,7 @@ def read_restbench(
     out = RequestFile(source=f"{suite}/{path.name}")
     exact: dict[str, set[ToolId]] = {}
     by_shape: dict[str, set[ToolId]] = {}
-    for spec in specs:
+    for spec in (spec for spec in specs if spec.path):
         exact.setdefault(_key(spec.method, spec.path), set()).add(spec.id)
         by_shape.setdefault(_shape(_key(spec.method, spec.path)), set()).add(spec.id)
     for line, record in enumerate(json_list(path), 1):

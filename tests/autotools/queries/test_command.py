@@ -18,6 +18,11 @@ SKY = {"category_name": "Weather", "tool_name": "Sky", "api_name": "/now"}
 RAIL = ToolId.make(*API.values())
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def write(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
@@ -90,10 +95,7 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-def test_command_counts_lists_and_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+def test_command_counts_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, out = folder_of_all(tmp_path / "in"), tmp_path / "out"
     tools = [ToolSpec(id=RAIL, tool_name="rail", api_name="find")]
     write_jsonl(tmp_path / "world/tools.jsonl", tools)
@@ -155,10 +157,20 @@ def test_command_without_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert leave.value.code == 0 and "--corpus" in capsys.readouterr().out
 
 
-def test_corpus_may_be_documentation(tmp_path: Path) -> None:
+def test_corpus_may_be_documentation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = {"openapi": "3.0.0", "info": {"title": "Films"}, "paths": {"/a": {"get": {"responses": {}}}}}
     path = write(tmp_path / "docs/films_oas.json", document)
     for where in (path, path.parent):
-        assert [(s.method, s.path) for s in corpus_specs(where)] == [("GET", "/a")]
-    with pytest.raises(DataError):
+        specs, unread = corpus_specs(where)
+        assert [(s.method, s.path) for s in specs] == [("GET", "/a")] and unread == []
+    requests = write(tmp_path / "films.json", [{"query": "e", "solution": ["GET /a", "GET /b"]}])
+    (path.parent / "more.json.gz").write_bytes(b"not packed")
+    assert main([str(requests), "--corpus", str(path.parent)]) == 0
+    text = capsys.readouterr().out
+    assert rows_of(text) == {"films.json": ["restbench", "1", "0", "1", "0", "2", "1"]}
+    assert "restbench.films.get_b: wanted 1 times" in text
+    assert "more.json.gz: cannot read" in text  # a target may dangle only because of it
+    with pytest.raises(DataError, match="holds no tool"):
         corpus_specs(write(tmp_path / "x/readme.txt", "").parent)
+    with pytest.raises(DataError, match="no known form"):
+        corpus_specs(tmp_path / "x/readme.txt")
