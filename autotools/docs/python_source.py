@@ -1,14 +1,13 @@
 """What the text of Python functions says about the service that they call: by ``ast``; never imported, never run."""
 
 import ast
-import copy
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from autotools.docs.reading import plain
+from autotools.docs.reading import clean, plain
 from autotools.errors import ToolDocError
 
 
@@ -26,7 +25,7 @@ class Argument:
 class SourceFunction:
     """``url`` is the template assigned to ``url``, arguments in braces; ``query`` maps an argument to its key.
 
-    ``description`` and ``texts`` (argument -> text) come from the docstring.
+    ``description`` and ``texts`` (argument -> text) come from the docstring; ``text`` is the function itself.
     """
 
     name: str
@@ -35,7 +34,7 @@ class SourceFunction:
     texts: dict[str, str]
     url: str
     query: dict[str, str]
-    node: ast.FunctionDef
+    text: str
 
 
 def parse(source: str) -> ast.Module:
@@ -79,9 +78,10 @@ def assigned(body: Iterable[ast.stmt]) -> dict[str, ast.expr]:
     return out
 
 
-def source_functions(module: ast.Module) -> Iterator[SourceFunction]:
-    """The functions at the top level, in order."""
-    for node in module.body:
+def source_functions(source: str) -> Iterator[SourceFunction]:
+    """The functions at the top level, in order. Raises ToolDocError if the source does not parse."""
+    lines = re.split(r"\r\n|\r|\n", source)
+    for node in parse(source).body:
         if isinstance(node, ast.FunctionDef):
             listed = tuple(arguments(node))
             names = [argument.name for argument in listed]
@@ -89,7 +89,7 @@ def source_functions(module: ast.Module) -> Iterator[SourceFunction]:
             url = _url_template(assigned(node.body).get("url"))
             yield SourceFunction(
                 name=node.name, arguments=listed, description=description, texts=texts,
-                url=url, query=_query(node), node=node,
+                url=url, query=_query(node), text="\n".join(lines[node.lineno - 1 : node.end_lineno]),
             )  # fmt: skip
 
 
@@ -108,25 +108,25 @@ def docstring_parts(text: str, names: Iterable[str]) -> tuple[str, dict[str, str
     return _unquoted(parts[0]), texts
 
 
-def without_parameter(node: ast.FunctionDef, name: str) -> str | None:
-    """The function as text without one parameter and the dict entries that hold it; None if it is used elsewhere too.
+def without_parameter(text: str, name: str) -> str | None:
+    """A function's text without one parameter and the dict entries that hold it; None if it is used elsewhere, too.
 
     Formatting is that of ``ast.unparse``: comments are gone.
     """
     try:
-        node = copy.deepcopy(node)
+        node = parse(text).body[0]
+        if not isinstance(node, ast.FunctionDef):
+            return None
         _drop_argument(node.args, name)
         for inner in ast.walk(node):
             if isinstance(inner, ast.Dict):
-                kept = [
-                    (key, value)
-                    for key, value in zip(inner.keys, inner.values, strict=True)
-                    if not (isinstance(value, ast.Name) and value.id == name)
-                ]
+                pairs = zip(inner.keys, inner.values, strict=True)
+                kept = [(key, value) for key, value in pairs if not (isinstance(value, ast.Name) and value.id == name)]
                 inner.keys, inner.values = [key for key, _ in kept], [value for _, value in kept]
-        used = any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
-        return None if used else ast.unparse(ast.fix_missing_locations(node))
-    except RecursionError:
+        out = clean(ast.unparse(node))
+        used = name in out and any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
+        return None if used else out
+    except (ToolDocError, IndexError, RecursionError):
         return None
 
 

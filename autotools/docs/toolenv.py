@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from autotools.docs import AUTH_NOTE, rapidapi
 from autotools.docs.corpus import object_specs
 from autotools.docs.files import first_keys, json_lines, parse_json, suffix_of, text_of
-from autotools.docs.python_source import Argument, SourceFunction, parse, source_functions, without_parameter
+from autotools.docs.python_source import Argument, SourceFunction, source_functions, without_parameter
 from autotools.docs.reading import (
     Reading,
     as_dict,
@@ -161,7 +161,7 @@ def _read_tool(tool: _Tool, reading: Reading) -> Iterator[_Api]:
     for row in tool.documents.rejects:
         reading.reject(tool.line, row["reason"], row["detail"])
     try:
-        functions, problem = list(source_functions(parse(tool.source))), ""
+        functions, problem = list(source_functions(tool.source)), ""
     except ToolDocError as error:
         functions, problem = [], str(error)
     if not functions and not tool.documents.specs and not tool.documents.rejects:
@@ -292,7 +292,7 @@ def _stripped(function: SourceFunction) -> tuple[str | None, str]:
     names = {argument.name for argument in function.arguments}
     if unknown := [name for name in path_variables(function.url) if name not in names]:
         return None, f"its URL uses {unknown[0]!r}, which the function does not have"
-    source = without_parameter(function.node, KEY_ARGUMENT)
+    source = without_parameter(function.text, KEY_ARGUMENT)
     if source is None:
         return None, "the key of the crawl cannot be taken out"
     values = (ToolParameter(name=a.name, default=a.default) for a in function.arguments if a.name != KEY_ARGUMENT)
