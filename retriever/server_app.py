@@ -105,6 +105,8 @@ class SearchApp:
             if handler is None:
                 raise Refusal(404, "path", f"no such path: {path[:100]}; there are {', '.join(sorted(self._paths))}")
             return await handler(request_id, body)
+        except ClientDisconnect:
+            raise
         except Refusal as error:
             refusal = error
         except UnknownCategoryError as error:
