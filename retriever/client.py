@@ -55,6 +55,8 @@ class SearchClient:
 
     def __init__(self, url: str, settings: ClientSettings | None = None) -> None:
         self.url, self.settings = url.rstrip("/"), settings or ClientSettings()
+        if not url.startswith(("http://", "https://")):
+            raise _no_url(url)
         self.counts: Counter[str] = Counter()
         self.engine: dict[str, Any] | None = None  # what the first answer said about the server's engine
         self._random = random.Random(self.settings.seed)
@@ -149,7 +151,7 @@ class SearchClient:
             async with self._session.request(verb, self.url + path, data=body, headers=headers) as response:
                 status, least, text = response.status, response.headers.get("Retry-After", ""), await response.read()
         except aiohttp.InvalidURL as error:
-            raise RetrieverError(f"{self.url} is no address of a search server; write http://HOST:PORT") from error
+            raise _no_url(self.url) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return None, f"{type(error).__name__}: {error}"[:300], 0.0
         if status in AGAIN:
@@ -165,3 +167,7 @@ class SearchClient:
         if not isinstance(answer, dict) or answer.get("request_id") != request_id:
             raise RetrieverError(f"{self.url}{path}: the answer is not that to request {request_id}")
         return answer, "", 0.0
+
+
+def _no_url(url: str) -> RetrieverError:
+    return RetrieverError(f"{url!r} is no address of a search server; write http://HOST:PORT")

@@ -1,7 +1,6 @@
 """The server as plain http.client sees it: answers, refusals, health, metrics, token; and the command around it."""
 
 import asyncio
-import contextlib
 import hashlib
 import http.client
 import json
@@ -61,26 +60,9 @@ class SlowEngine:
         return [[Hit(id=id_, score=score, document=f"{q}|{c}|{k}")] for q, c in zip(queries, categories, strict=True)]
 
 
-@contextlib.contextmanager
-def running(engine, corpus="", **settings):
-    """The port of a server in a thread of this process."""
-    listener = serve.bind("127.0.0.1", 0)
-    listener.listen(64)
-    server = serve.make_server(SearchApp(engine, Settings(**{"limits": LIMITS, **settings}), corpus))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listener.close()
-        assert not thread.is_alive()
-
-
 @pytest.fixture(scope="module")
-def port():
-    with running(SlowEngine(), "hash-of-corpus") as port:
+def port(running):
+    with running(SlowEngine(), "hash-of-corpus", limits=LIMITS) as port:
         yield port
 
 
@@ -169,7 +151,7 @@ def test_a_refused_large_body_leaves_the_connection_usable(port):
     client.close()
 
 
-def test_timeout_is_504_and_health_says_what_hangs():
+def test_timeout_is_504_and_health_says_what_hangs(running):
     engine = SlowEngine()
     with running(engine, timeout_s=0.3) as port:
         assert ask(port, "GET", "/health")[2]["ready"] is True
@@ -183,7 +165,7 @@ def test_timeout_is_504_and_health_says_what_hangs():
         assert ask(port, "GET", "/health")[0] == 200
 
 
-def test_full_queue_is_503_with_retry_after():
+def test_full_queue_is_503_with_retry_after(running):
     engine = SlowEngine()
     with running(engine, max_waiting=2) as port:
         statuses = {}
@@ -205,7 +187,7 @@ def test_full_queue_is_503_with_retry_after():
         assert statuses == {"hold": 200, "wait": 200}
 
 
-def test_token_guards_every_path():
+def test_token_guards_every_path(running):
     with running(SlowEngine(), token="s3cret") as port:
         for verb, path in (("POST", "/search"), ("GET", "/health"), ("GET", "/metrics"), ("GET", "/none")):
             for headers in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}, {"Authorization": "ü"}):
@@ -232,7 +214,7 @@ def samples(text):
     return found
 
 
-def test_metrics_count_what_was_asked():
+def test_metrics_count_what_was_asked(running):
     with running(SlowEngine()) as port:
         for body in ({"queries": ["a", "b", "c"]}, {"query": "a"}, {"query": "a"}, {"query": 1}):
             ask(port, body=body)
