@@ -115,8 +115,9 @@ def _parameter(entry: dict[str, Any], method: str, in_path: list[str], notes: li
         notes.append("access_token is sent as header 'Authorization: Bearer ...'")
     description, choices = as_text(entry.get("description"), notes), ()
     for constraint in filter(None, map(as_text, as_list(entry.get("constraints")))):
-        if found := _CHOICES.fullmatch(constraint):
-            choices = tuple(as_list(literal_text(found[1])))
+        found = _CHOICES.fullmatch(constraint)
+        if found and (values := as_list(literal_text(found[1]))):
+            choices = tuple(values)
         else:
             description = f"{description} ({constraint})".strip()
     return ToolParameter(
