@@ -1,26 +1,28 @@
-"""BM25 over tool documents: bm25s scores, this file adds identifier-aware tokens, categories and a fixed tie order.
+"""BM25 over tool documents: bm25s weighs the words; here are identifier-aware tokens, categories and a fixed tie order.
 
 Contract: a hit always has score > 0 (bm25s would pad with score-0 fillers, which a policy would be trained on), so a
 query without any known word gives an empty list. Idf is that of the whole corpus, with a category filter, too.
 Leaves out: stemming beyond plurals, phrases, spelling.
 """
 
-import difflib
 import hashlib
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-from autotools.errors import RetrieverError, UnknownCategoryError
+from autotools.errors import RetrieverError
 from autotools.schema import Hit, ToolSpec
+from retriever.categories import wanted_categories
 from retriever.corpus import TEMPLATE_VERSION, document_texts, short_text
 
 METHOD, K1, B = "lucene", 1.5, 0.75  # the Lucene variant never gives a common word zero or negative weight
 SCORE_DECIMALS = 6  # scores equal to this many decimals are ties
+BLOCK = 64  # documents whose best score stands for them in the first cut
+COMMON = 8  # a word in more than one of so many documents is common
 TOKENIZER_VERSION = "identifier-split+plural-s/1"
 
 # These small words tell near-duplicate tools apart (alert_on / alert_off, price_now / price_before, list_all).
@@ -71,23 +73,21 @@ class BM25Engine:
     """
 
     def __init__(self, specs: Sequence[ToolSpec], cache_size: int = 50_000) -> None:
-        self._ids = [str(spec.id) for spec in specs]
-        if len(set(self._ids)) != len(self._ids):
-            twice = next(i for i in self._ids if self._ids.count(i) > 1)
-            raise RetrieverError(f"tool id {twice} occurs twice in the corpus; drop one (load_tools does)")
+        ids = [str(spec.id) for spec in specs]
+        if twice := [name for name, number in Counter(ids).items() if number > 1]:
+            raise RetrieverError(f"tool id {twice[0]} occurs twice in the corpus; drop one (load_tools does)")
         tokens = [tokenize(text) for text in document_texts(specs)]
         if not any(tokens):
-            raise RetrieverError(f"cannot index {len(self._ids)} tools: no document holds a word")
+            raise RetrieverError(f"cannot index {len(ids)} tools: no document holds a word")
         self.specs = tuple(specs)
-        self._bm25 = bm25s.BM25(method=METHOD, k1=K1, b=B, dtype="float64", backend="numpy")
-        self._bm25.index(tokens, show_progress=False)
-        by_tie = sorted(range(len(self._ids)), key=lambda i: tie_key(self._ids[i]))
-        self._tie_rank = np.empty(len(self._ids), dtype=np.int64)
-        self._tie_rank[by_tie] = np.arange(len(self._ids))
+        self._weights = _Weights(tokens)
+        self._tie_rank = np.empty(len(ids), dtype=np.int64)
+        self._tie_rank[sorted(range(len(ids)), key=lambda i: tie_key(ids[i]))] = np.arange(len(ids))
         self._members = _rows_by_category(specs)
         self._texts = [short_text(spec) for spec in specs]
         self._cache: OrderedDict[tuple[str, str | None, int], tuple[Hit, ...]] = OrderedDict()
         self._cache_size = cache_size
+        self._counters = dict.fromkeys(("calls", "queries", "distinct", "cache_hits", "encoder_batches"), 0)
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -107,6 +107,13 @@ class BM25Engine:
             "tools": len(self.specs),
         }
 
+    def counters(self) -> dict[str, int]:
+        """Work so far. ``distinct``: different keys per call, summed; ``cache_hits``: those that were in the cache."""
+        return dict(self._counters)
+
+    def prefetch(self, queries: Sequence[str]) -> None:
+        """Nothing to do: there is no encoder whose work could be done ahead."""
+
     def search_batch(
         self, queries: Sequence[str], categories: Sequence[str | None] | None = None, k: int = 5
     ) -> list[list[Hit]]:
@@ -116,22 +123,14 @@ class BM25Engine:
         descending, then ``tie_key``. Raises UnknownCategoryError (lists close names), RetrieverError on k < 1 or
         lengths that differ.
         """
-        if k < 1:
-            raise RetrieverError(f"k must be 1 or more, got {k}")
-        wanted = [None] * len(queries) if categories is None else list(categories)
-        if len(wanted) != len(queries):
-            raise RetrieverError(f"{len(queries)} queries but {len(wanted)} categories; give one (or None) per query")
-        for category in set(wanted):
-            self._check_category(category)
-        return [list(self._cached(query, category, k)) for query, category in zip(queries, wanted, strict=True)]
-
-    def _check_category(self, category: str | None) -> None:
-        if category is None or category in self._members:
-            return
-        lowered = {name.lower(): name for name in self.categories}
-        close = [lowered[name] for name in difflib.get_close_matches(category.lower(), lowered, n=3, cutoff=0.5)]
-        hint = f"close names: {', '.join(close)}" if close else f"known: {', '.join(self.categories)}"
-        raise UnknownCategoryError(f"unknown category {category!r}; {hint}")
+        wanted = wanted_categories(queries, categories, k, self._members)
+        found: dict[tuple[str, str | None], tuple[Hit, ...]] = {}
+        for key in dict.fromkeys(zip(queries, wanted, strict=True)):
+            found[key] = self._cached(*key, k)
+        self._counters["calls"] += 1
+        self._counters["queries"] += len(queries)
+        self._counters["distinct"] += len(found)
+        return [list(found[key]) for key in zip(queries, wanted, strict=True)]
 
     def _cached(self, query: str, category: str | None, k: int) -> tuple[Hit, ...]:
         key = (query, category, k)
@@ -141,22 +140,81 @@ class BM25Engine:
             if len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
         else:
+            self._counters["cache_hits"] += 1
             self._cache.move_to_end(key)
         return hits
 
     def _search(self, query: str, category: str | None, k: int) -> tuple[Hit, ...]:
         # Sorted: a sum of floats depends on its order, and word order must not decide a tie.
-        token_ids = self._bm25.get_tokens_ids(sorted(tokenize(query)))
-        if not token_ids:
+        all_scores = self._weights.scores(sorted(tokenize(query)))
+        if all_scores is None:
             return ()
-        scores = np.round(self._bm25.get_scores_from_ids(token_ids), SCORE_DECIMALS)
-        rows = np.flatnonzero(scores > 0)
-        if category is not None:
-            rows = np.intersect1d(rows, self._members[category], assume_unique=True)
-        if len(rows) > k:  # cut to the k-th score first, ties included: sorting 16k rows per query is the slow part
-            rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
-        order = rows[np.lexsort((self._tie_rank[rows], -scores[rows]))][:k]
-        return tuple(Hit(id=self.specs[i].id, score=float(scores[i]), document=self._texts[i]) for i in order)
+        members = None if category is None else self._members[category]
+        scores = all_scores if members is None else all_scores[members]
+        rows = np.flatnonzero(scores >= _lower_bound(scores, k) - 10.0**-SCORE_DECIMALS)
+        rounded = np.round(scores[rows], SCORE_DECIMALS)
+        rows, rounded = rows[rounded > 0], rounded[rounded > 0]
+        if members is not None:
+            rows = members[rows]
+        order = np.lexsort((self._tie_rank[rows], -rounded))[:k]
+        return tuple(
+            Hit(id=self.specs[row].id, score=score, document=self._texts[row])
+            for row, score in zip(rows[order].tolist(), rounded[order].tolist(), strict=True)
+        )
+
+
+def _lower_bound(scores: np.ndarray, k: int) -> float:
+    """A value that at least ``k`` scores reach, close to the k-th best: rounding and sorting all is the slow part.
+
+    It is the k-th best of the maxima of blocks: each of k blocks then holds such a score.
+    """
+    blocks = len(scores) // BLOCK
+    if blocks <= k:
+        return 0.0
+    maxima = scores[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+    return float(np.partition(maxima, -k)[-k])
+
+
+class _Weights:
+    """BM25 weight of every (word, document), as bm25s computes it, stored by word.
+
+    A common word has a weight (mostly 0) for every document instead of a list of rows: adding that is several times
+    faster.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[str]]) -> None:
+        index = bm25s.BM25(method=METHOD, k1=K1, b=B, dtype="float64", backend="numpy")
+        index.index(documents, show_progress=False)
+        starts = index.scores["indptr"].tolist()
+        # intp: numpy would convert any other index type at every use
+        all_rows, all_weights = index.scores["indices"].astype(np.intp), index.scores["data"]
+        self._postings: dict[str, tuple[np.ndarray | slice, np.ndarray]] = {}
+        for word, number in index.vocab_dict.items():
+            if number + 1 >= len(starts):  # bm25s adds the empty word to the vocabulary
+                continue
+            part = slice(starts[number], starts[number + 1])
+            rows, weights = all_rows[part], all_weights[part]
+            if len(rows) * COMMON > len(documents):
+                full = np.zeros(len(documents))
+                full[rows] = weights
+                self._postings[word] = (slice(None), full)
+            else:
+                self._postings[word] = (rows, weights)
+        self._num_documents = len(documents)
+
+    def scores(self, words: Sequence[str]) -> np.ndarray | None:
+        """Sum of the weights of ``words`` per document [n], float64; None if no word is known.
+
+        bm25s's own loop adds with ``np.add.at``, which allows for a row that occurs twice and is several times slower;
+        in one posting list a row occurs once.
+        """
+        postings = [self._postings[word] for word in words if word in self._postings]
+        if not postings:
+            return None
+        scores = np.zeros(self._num_documents)
+        for rows, weights in postings:
+            scores[rows] += weights
+        return scores
 
 
 def _rows_by_category(specs: Sequence[ToolSpec]) -> dict[str, np.ndarray]:
