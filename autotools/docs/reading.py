@@ -27,9 +27,11 @@ from autotools.errors import ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
 MAX_TEXT_CHARS = 4_000  # of one description; a few hold whole lists of codes (147,526 characters the longest)
+MAX_NOTE_CHARS = 300
 MAX_VALUE_CHARS = 2_000  # of one default or example as JSON
 
 _VARIABLE = re.compile(r"\{([^{}/]+)\}|(?<=/):([A-Za-z_]\w*)")  # /v1/a:batchGet is a verb, not a variable
+_LONG_QUOTE = re.compile(r"('[^']{60})[^']*(')")
 _ADDRESS = re.compile(r"(https?://[^/?#\s]+)?(/[^?#\s]*)?(?:[?#]\S*)?", re.I)
 _KEY_NAME = re.compile(
     r"(x|toolbench)?[-_]?(rapid)?_?api[-_]?key|authorization|access[-_]?token|client[-_]?secret", re.I
@@ -76,7 +78,8 @@ class Reading:
         """
         notes = list(spec.notes)
         response = fitted(spec.response, notes)
-        spec = spec.model_copy(update={"response": response, "notes": tuple(dict.fromkeys(notes))})
+        short = (_LONG_QUOTE.sub(r"\1…\2", note)[:MAX_NOTE_CHARS] for note in notes)
+        spec = spec.model_copy(update={"response": response, "notes": tuple(dict.fromkeys(short))})
         same = self._by_id.setdefault(spec.id, [])
         if spec in same:
             self.repeated += 1
