@@ -1,4 +1,4 @@
-"""No canary of AppWorld's documents reaches a file of training data; the real ones are tried where they are exported."""
+"""No canary of AppWorld's documents reaches a file of training data; real ones are tried where they are exported."""
 
 import json
 from pathlib import Path

@@ -23,7 +23,8 @@ def text(
     }
     head = ", ".join(f"{key}:{value}" for key, value in (parts | changes).items())
     required = json.dumps([{"name": "q, p", "type": "NUMBER", "description": "a, api_name: b"}])
-    return f"{head}, required_params: {required}, optional_params: [], return_schema: {schema}"
+    optional = json.dumps([{"name": "o"}, {}])
+    return f"{head}, required_params: {required}, optional_params: {optional}, return_schema: {schema}"
 
 
 def corpus(folder: Path, *texts: Any) -> Path:
@@ -41,8 +42,12 @@ def test_a_text_is_cut_by_its_key_words(tmp_path: Path) -> None:
         tool_name="The, Menu: a",
         api_name="/v1/{id}",
         description="Ask, api_name:x, required_params: y, then: wait",
-        parameters=(ToolParameter(name="q, p", type="number", required=True, description="a, api_name: b"),),
+        parameters=(
+            ToolParameter(name="q, p", type="number", required=True, description="a, api_name: b"),
+            ToolParameter(name="o"),
+        ),
         response={"a": "string"},
+        notes=("parameter without type", "parameter without name left out"),
     )
     assert document_id(text()) == spec.id and document_id("category_name:Food") is None
 
@@ -54,7 +59,8 @@ def test_what_is_missing_is_noted_or_refused(tmp_path: Path) -> None:
             text(tool_name="?"), "no document", None, "!{broken", "![1]",
         )
     )  # fmt: skip
-    assert [spec.notes for spec in reading.specs] == [("no description",), ("response is cut JSON and left out",)]
+    assert [spec.notes[0] for spec in reading.specs] == ["no description", "parameter without type"]
+    assert reading.specs[1].notes[-1] == "response is cut JSON and left out"
     assert [(r["line"], r["reason"]) for r in reading.rejects] == [
         (3, "another document of an id that was read before"), (5, "empty name"), (6, "no document of an API"),
         (7, "no document of an API"), (8, "not JSON"), (9, "no document of an API"),
