@@ -9,8 +9,8 @@ Reads an API corpus (``.jsonl`` or ``.jsonl.gz``, one ToolBench API document per
 and writes ``tools.jsonl``, ``tasks/{train,dev,test}.jsonl``, ``rejected.jsonl`` and, last, ``manifest.json``: the
 folder that ``toolworld.build`` writes, without functions, programs and answers. Dev is a share of the target sets of
 train, so that no dev request is a train one with other values filled in. A train request that is also a test request
-(same words) is set aside. kept + rejected = read, everywhere (a document that
-stands in the corpus twice counts as repeated).
+(same words) is set aside. kept + rejected = read, everywhere (a document that stands in the corpus twice is kept
+once and counted as repeated).
 """
 
 import random
