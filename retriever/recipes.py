@@ -92,7 +92,7 @@ def recipe_for(encoder: str) -> Recipe:
     for recipe in RECIPES.values():
         if encoder == recipe.weights:
             return recipe
-    if Path(encoder).expanduser().is_dir():
+    if encoder and Path(encoder).expanduser().is_dir():
         path = Path(encoder).expanduser()
         return Recipe(name=path.resolve().name, weights=str(path))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", encoder) and not encoder.startswith("."):

@@ -186,8 +186,11 @@ class ExactVectors:
         rounded = np.round(scores / ROUNDING) * ROUNDING
         order = np.lexsort((self._id_rank[rows], -rounded, query_of))
         rows, rounded = rows[order], rounded[order]
-        starts = np.searchsorted(query_of[order], np.arange(count))
-        return [(rows[at : at + k], rounded[at : at + k]) for at in starts]
+        ends = np.searchsorted(query_of[order], np.arange(count + 1)).tolist()
+        return [
+            (rows[start : min(start + k, stop)], rounded[start : min(start + k, stop)])
+            for start, stop in itertools.pairwise(ends)
+        ]
 
 
 @contextmanager
