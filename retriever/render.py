@@ -30,13 +30,19 @@ def short_text(spec: ToolSpec) -> str:
 def document_text(spec: ToolSpec) -> str:
     """Text an engine indexes, lines joined by newlines. The version of this template is ``TEMPLATE_VERSION``."""
     names = f"{spec.id.category} {spec.id.tool} {spec.id.api}\n{spec.tool_name}: {spec.api_name}"
+    body = body_text(spec)
+    return f"{names}\n{body}" if body else names
+
+
+def body_text(spec: ToolSpec) -> str:
+    """The indexed text without its two lines of names; at most ``MAX_CHARS`` characters."""
     texts = [cut(text, MAX_DESCRIPTION) for text in (spec.description, spec.tool_description)]
     lines = [text for text in texts if text]
     keys = ((key, key) for key in response_keys(spec.response))
     for label, entries in (("parameters", _parameters(spec.parameters)), ("returns", keys)):
         line = _filled(f"{label}: ", entries, MAX_CHARS - sum(len(line) + 1 for line in lines))
         lines += [line] if line else []
-    return "\n".join([names, *lines])
+    return "\n".join(lines)
 
 
 def document_texts(specs: Sequence[ToolSpec]) -> list[str]:
