@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from autotools.docs import EVALUATION_NOTE
 from autotools.errors import DataError
 from autotools.schema import Task, ToolId, ToolSpec, VerifiedFunction
 from data_synthesis.filters import Ledger, Problem, source_problem, task_problem
@@ -55,9 +56,14 @@ def read_inputs(folder: Path, ledger: Ledger, max_query_chars: int = -1) -> Inpu
     corpus = read_corpus(folder)
     for reject in corpus.rejects:
         ledger.reject("tools", reject["source"], reject["line"], ("unusable tool document", reject["reason"]))
-    for _ in corpus.specs:
-        ledger.keep("tools")
-    known = {spec.id for spec in corpus.specs}
+    specs = []
+    for spec in corpus.specs:
+        if EVALUATION_NOTE in spec.notes:
+            ledger.reject("tools", "tools.jsonl", str(spec.id), ("tool for evaluation only", str(spec.id)))
+        else:
+            ledger.keep("tools")
+            specs.append(spec)
+    known = {spec.id for spec in specs}
 
     def check(task: Task) -> Problem | None:
         if 0 <= max_query_chars < len(task.query):
@@ -71,7 +77,7 @@ def read_inputs(folder: Path, ledger: Ledger, max_query_chars: int = -1) -> Inpu
     if (folder / "functions.jsonl").exists():
         functions = _read(folder, "functions.jsonl", VerifiedFunction, lambda f: f.tool, _function_check(known), ledger)
     by_tool = {function.tool: function for function in functions}
-    return Inputs(folder=folder, specs=corpus.specs, tasks=tasks, functions=by_tool)
+    return Inputs(folder=folder, specs=tuple(specs), tasks=tasks, functions=by_tool)
 
 
 def function_node(function: VerifiedFunction) -> ast.FunctionDef:

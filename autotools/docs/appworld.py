@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from autotools.docs import EVALUATION_NOTE
 from autotools.docs.files import first_keys, json_lines, parse_json, read_json, suffix_of
 from autotools.docs.python_source import literal_text
 from autotools.docs.reading import (
@@ -27,7 +28,6 @@ from autotools.errors import ToolDocError
 from autotools.schema import ToolParameter, ToolSpec
 
 FORM = "appworld"
-EVALUATION_NOTE = "for evaluation only: its authors ask to keep it out of training data"
 
 _CANARY = re.compile(r"canary[\s_-]*(string|guid)|\b\w+:[0-9a-f]{7,40}:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 _CHOICES = re.compile(r"value in (\[.*\])\s*", re.S)

@@ -42,10 +42,22 @@ def test_a_canary_is_not_trained_on(world: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_tools_without_canary_would_be_seen(world: Path, tmp_path: Path) -> None:
-    """So the test above would fail if the reader let the canary through."""
+    """So the test above would fail if the reader let the canary through, and did not mark its tools."""
     reading = read(export(tmp_path, ("price_now", "price_past"), ""))
-    leaky = [spec.model_copy(update={"description": f"{spec.description} {CANARY}"}) for spec in reading.specs]
+    leak = {"description": f"current price of a hotel {CANARY}", "notes": ()}
+    leaky = [spec.model_copy(update=leak) for spec in reading.specs]
     assert CANARY in synthesised(world, leaky)
+
+
+def test_a_tool_for_evaluation_only_is_set_aside(world: Path, tmp_path: Path) -> None:
+    """Even without a canary: no candidate, no search result, no document of training data names it."""
+    reading = read(export(tmp_path, ("price_now", "price_past"), ""))
+    assert len(reading.specs) == 2
+    text = synthesised(world, reading.specs)
+    rejects = [json.loads(line) for line in (tmp_path / "data" / "rejected.jsonl").read_text().splitlines()]
+    mine = [row["detail"] for row in rejects if row["reason"] == "tool for evaluation only"]
+    assert mine == [str(spec.id) for spec in reading.specs]
+    assert text.count("hotel_app") == (tmp_path / "data" / "rejected.jsonl").read_text().count("hotel_app") > 0
 
 
 @pytest.mark.skipif(not (EXPORT / "api_docs.jsonl").is_file(), reason="run launch/export_appworld.sh first")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotools.docs.appworld import EVALUATION_NOTE, has_canary, matches, read
+from autotools.docs import EVALUATION_NOTE
+from autotools.docs.appworld import has_canary, matches, read
 from autotools.schema import ToolId, ToolParameter, ToolSpec
 
 EXPORT = Path(__file__).resolve().parents[3] / "external/appworld"
