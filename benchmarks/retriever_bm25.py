@@ -2,7 +2,8 @@
 
 One thread, process CPU time, no cache, no repeated query; all engines get the same documents and the same words. The
 physical limit is reading the postings of a query once (bytes over this machine's read bandwidth, measured in the same
-run). bm25s has no categories and fills up with hits of score 0. Without ``--tools`` the corpus is the scaled tool world. Must hold: at least 50 times rank-bm25, batch and single.
+run). bm25s has no categories and fills up with hits of score 0. Without ``--tools`` the corpus is the scaled tool
+world. Must hold: at least 50 times rank-bm25, batch and single.
 """
 
 import os

@@ -102,8 +102,12 @@ def _read_folder(folder: Path, out: _Gathered) -> None:
     from autotools.docs.forms import detect, walk
 
     for file in walk(folder):
-        if detect(file):
-            _read_documents(file, file.relative_to(folder).as_posix(), out)
+        source = file.relative_to(folder).as_posix()
+        try:
+            if detect(file):
+                _read_documents(file, source, out)
+        except DataError as error:
+            out.add(source, 0, f"file cannot be read: {error}")
     if not out.specs and not out.rejects:
         raise DataError(f"tool corpus {folder} holds neither tools.jsonl nor a documentation file of a known form")
 

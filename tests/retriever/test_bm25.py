@@ -171,6 +171,16 @@ def test_large_corpus_equals_bm25s_scores_sorted():
         assert [str(hit.id) for hit in engine.search_batch([query], [category], k=7)[0]] == inside[:7]
 
 
+def test_scores_that_are_ties_only_after_rounding_are_ordered_by_the_hash():
+    specs = _corpus(2000, 6)
+    engine = BM25Engine(specs)
+    rng = random.Random(6)
+    nearly_equal = np.array([1 + 4e-7 * rng.random() for _ in specs])
+    engine._weights.scores = lambda words: nearly_equal
+    expected = sorted((str(spec.id) for spec in specs), key=tie_key)[:20]
+    assert [str(hit.id) for hit in engine.search_batch(["hotel"], k=20)[0]] == expected
+
+
 def test_counters_and_prefetch():
     engine = BM25Engine(_corpus(20, 0))
     engine.prefetch(["hotel"])

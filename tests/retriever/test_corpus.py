@@ -109,10 +109,13 @@ def test_documentation_files_and_folders_are_read_by_the_documentation_readers(t
     with gzip.open(folder / "more.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, rows)) + "\n")
     (folder / "notes.txt").write_text("nothing")
+    (folder / "zipped.json.gz").write_bytes(b"no gzip")
     corpus = read_corpus(tmp_path / "docs")
     assert [str(spec.id) for spec in corpus.specs] == ["Travel.hotel_desk.price_now", "Travel.hotel_desk.price_then"]
-    assert corpus.repeated == 1 and corpus.read == 5
-    assert [reject["source"] for reject in corpus.rejects] == ["Travel/hotel.json", "Travel/more.jsonl.gz"]
+    assert corpus.repeated == 1 and corpus.read == 6
+    sources = ["Travel/hotel.json", "Travel/more.jsonl.gz", "Travel/zipped.json.gz"]
+    assert [reject["source"] for reject in corpus.rejects] == sources
+    assert "file cannot be read" in corpus.rejects[2]["reason"]
     assert "already stands in Travel/hotel.json" in corpus.rejects[1]["reason"]
     assert [spec.id.api for spec in load_tools(folder / "hotel.json")] == ["price_now"]
     (tmp_path / "docs" / "manifest.json").write_text("{}")  # now it is a stage's folder, whose corpus is missing
