@@ -9,40 +9,20 @@ Shapes: N rollouts, E events (padded), K targets (padded). An event is one assis
 ESM removes events that find no new target; TCA removes the answer unless all targets were seen, and events whose new
 targets every rollout of the group saw ("mastered"). Source: arXiv 2609.30906 sections 3.4.1, 3.4.2; std is unbiased.
 "Removed" means no policy gradient (``keep`` False); whether the KL term goes too is the trainer's business.
+
+``python -m rl.credit GROUPS.json --preset reference`` prints the credit of groups in a file (``rl/credit_command.py``).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from rl.credit_options import REFERENCE as REFERENCE
+from rl.credit_options import CreditOptions
+
 EPS = 1e-6
 """Added to the standard deviation; a deviation below it counts as zero, so that float noise earns no credit."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreditOptions:
-    """Config section ``credit``. The defaults are ours; ``REFERENCE`` holds those of the official code."""
-
-    esm: bool = field(default=True, metadata={"help": "event-level search credit; off: outcome credit for searches"})
-    tca: bool = field(default=True, metadata={"help": "gate the answer by complete search, remove mastered events"})
-    selection_baseline: Literal["group", "finished"] = field(
-        default="group", metadata={"help": "rollouts whose rewards centre the answer's credit"}
-    )
-    incomplete_selection: Literal["drop", "zero"] = field(
-        default="drop", metadata={"help": "answer after incomplete search: drop removes it, zero keeps it at 0"}
-    )
-    mastered: Literal["drop", "zero"] = field(default="drop", metadata={"help": "the same for mastered events"})
-    useless_cost: float = field(
-        default=0.0, metadata={"help": "advantage -cost for an event that finds nothing new (0 removes it)"}
-    )
-    unanswered_cost: float = field(
-        default=0.0, metadata={"help": "advantage -cost for the last event of a rollout that never answered"}
-    )
-
-
-REFERENCE = CreditOptions(incomplete_selection="zero", mastered="zero")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,11 +51,13 @@ class Credit:
     z: np.ndarray
 
 
-def group_zscores(values: np.ndarray, groups: np.ndarray, include: np.ndarray | None = None) -> np.ndarray:
+def group_zscores(
+    values: np.ndarray, groups: np.ndarray, include: np.ndarray | None = None, *, std: bool = True
+) -> np.ndarray:
     """Z-score of each column inside each group: values [N, M], groups [N] int, include [N] bool -> [N, M].
 
     Rows that are not included neither count in mean and deviation nor get a value (0). Groups with fewer than two
-    included rows, and columns whose deviation is below EPS, give 0.
+    included rows, and columns whose deviation is below EPS, give 0. ``std=False``: centred, not divided.
     """
     weight = np.ones(len(values)) if include is None else include.astype(float)
     _, index = np.unique(groups, return_inverse=True)
@@ -87,58 +69,81 @@ def group_zscores(values: np.ndarray, groups: np.ndarray, include: np.ndarray | 
     np.add.at(total, index, clean)
     centred = (clean - (total / np.maximum(count, 1))[index]) * weight[:, None]
     np.add.at(squares, index, centred**2)
-    std = np.sqrt(squares / np.maximum(count - 1, 1))[index]
-    usable = (std >= EPS) & (count[index] >= 2)
-    return np.where(usable, centred / (std + EPS), 0.0)
+    deviation = np.sqrt(squares / np.maximum(count - 1, 1))[index]
+    usable = (deviation >= EPS) & (count[index] >= 2)
+    return np.where(usable, centred / (deviation + EPS if std else 1.0), 0.0)
 
 
 def event_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
     """Advantages and loss mask of every event (formulas in the module docstring)."""
-    n, e, _ = batch.first_found.shape
     valid = ~np.isnan(batch.rewards)
     found = batch.first_found.any(axis=1) & batch.target_mask
     complete = (found | ~batch.target_mask).all(axis=1)
-    z = group_zscores(found.astype(float), batch.groups, valid) * batch.target_mask
-    everyone = _all_of_group(found | ~valid[:, None], batch.groups) & batch.target_mask
-
-    position = np.arange(e)[None, :]
+    z = group_zscores(found.astype(float), batch.groups, valid, std=options.std) * batch.target_mask
+    position = np.arange(batch.first_found.shape[1])[None, :]
     real = (position < batch.num_events[:, None]) & valid[:, None]
     is_answer = (position == batch.answer[:, None]) & real
     is_search = real & ~is_answer
-    finds = batch.first_found.any(axis=2) & is_search
-    reward_baseline = valid & complete if options.selection_baseline == "finished" else valid
-    reward_z = group_zscores(np.nan_to_num(batch.rewards)[:, None], batch.groups, reward_baseline)
 
-    advantages, keep = np.zeros((n, e)), np.zeros((n, e), dtype=bool)
     if options.esm:
-        best = np.where(batch.first_found, z[:, None, :], -np.inf).max(axis=2, initial=-np.inf)
-        advantages = np.where(finds, best, 0.0)
-        keep = finds.copy()
-        if options.tca and options.mastered == "drop":
-            keep &= ~(finds & (~batch.first_found | everyone[:, None, :]).all(axis=2))
+        advantages, keep = _search_credit(batch, options, z, found, is_search)
     else:
-        advantages = np.where(is_search, reward_z, 0.0)
-        keep = is_search.copy()
-    gate = complete[:, None] if options.tca else np.ones((n, 1), dtype=bool)
-    advantages = np.where(is_answer, np.where(gate, reward_z, 0.0), advantages)
-    keep |= is_answer & (gate | (options.incomplete_selection == "zero"))
+        advantages, keep = np.where(is_search, _reward_z(batch, options, valid), 0.0), is_search
+    baseline = valid & complete if options.selection_baseline == "finished" else valid
+    gate = complete[:, None] if options.tca else np.ones((len(valid), 1), dtype=bool)
+    advantages = np.where(is_answer & gate, _reward_z(batch, options, baseline), advantages)
+    keep = keep | (is_answer & (gate | (options.incomplete_selection == "zero")))
 
-    if options.useless_cost and options.esm:
-        useless = is_search & ~finds
-        advantages, keep = np.where(useless, -options.useless_cost, advantages), keep | useless
     if options.unanswered_cost:
         last = real & (position == batch.num_events[:, None] - 1) & (batch.answer < 0)[:, None]
         advantages, keep = np.where(last, -options.unanswered_cost, advantages), keep | last
     return Credit(advantages=advantages, keep=keep & real, z=z)
 
 
-def outcome_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
-    """GRPO's credit: the z-scored reward on every event of the rollout (``options`` are not used)."""
+def _reward_z(batch: RolloutArrays, options: CreditOptions, include: np.ndarray) -> np.ndarray:
+    """[N, 1]: z-score of the reward over the group's included rollouts."""
+    return group_zscores(np.nan_to_num(batch.rewards)[:, None], batch.groups, include, std=options.std)
+
+
+def _search_credit(
+    batch: RolloutArrays, options: CreditOptions, z: np.ndarray, found: np.ndarray, is_search: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """ESM: advantages [N, E] and keep [N, E] of the searches, 0 and False for every other event."""
+    finds = batch.first_found.any(axis=2) & is_search
+    best = np.where(batch.first_found, z[:, None, :], -np.inf).max(axis=2, initial=-np.inf)
+    advantages, keep = np.where(finds, best, 0.0), finds
+    if options.tca and options.mastered == "drop":
+        valid = ~np.isnan(batch.rewards)
+        everyone = _all_of_group(found | ~valid[:, None], batch.groups) & batch.target_mask
+        keep = keep & ~(~batch.first_found | everyone[:, None, :]).all(axis=2)
+    useless = is_search & ~finds
+    if options.signed_search:
+        behind = _worst_miss(batch, options)
+        misses = useless & (behind < 0)
+        advantages, keep = np.where(misses, options.signed_search * behind, advantages), keep | misses
+    if options.useless_cost:
+        advantages, keep = np.where(useless, advantages - options.useless_cost, advantages), keep | useless
+    return advantages, keep
+
+
+def _worst_miss(batch: RolloutArrays, options: CreditOptions) -> np.ndarray:
+    """[N, E]: the lowest z-score, over the targets, of what a rollout has seen by the end of its event e.
+
+    A rollout that has ended counts with all it saw. Negative where the group is ahead in some target, else 0.
+    """
     n, e, k = batch.first_found.shape
     valid = ~np.isnan(batch.rewards)
-    reward_z = group_zscores(np.nan_to_num(batch.rewards)[:, None], batch.groups, valid)
+    seen = np.logical_or.accumulate(batch.first_found, axis=1) & batch.target_mask[:, None, :]
+    z = group_zscores(seen.reshape(n, e * k).astype(float), batch.groups, valid, std=options.std)
+    return np.where(seen, 0.0, z.reshape(n, e, k)).min(axis=2, initial=0.0)
+
+
+def outcome_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
+    """GRPO's credit: the z-scored reward on every event of the rollout (of ``options`` only ``std`` is used)."""
+    n, e, k = batch.first_found.shape
+    valid = ~np.isnan(batch.rewards)
     real = (np.arange(e)[None, :] < batch.num_events[:, None]) & valid[:, None]
-    return Credit(advantages=np.where(real, reward_z, 0.0), keep=real, z=np.zeros((n, k)))
+    return Credit(advantages=np.where(real, _reward_z(batch, options, valid), 0.0), keep=real, z=np.zeros((n, k)))
 
 
 def _all_of_group(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -147,6 +152,24 @@ def _all_of_group(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     out = np.ones((int(index.max()) + 1 if len(index) else 0, values.shape[1]), dtype=bool)
     np.logical_and.at(out, index, values)
     return out[index]
+
+
+# --- lists and ids to arrays ----------------------------------------------------------------------------------------
+
+
+def first_found(shown: Sequence[Iterable[Hashable]], targets: Sequence[Hashable]) -> list[list[int]]:
+    """Ids that each event showed -> per event, indices of the targets it is the first to show.
+
+    A target named twice counts once, so an index is a position among the distinct targets.
+    """
+    index = {target: i for i, target in enumerate(dict.fromkeys(targets))}
+    seen: set[int] = set()
+    out = []
+    for ids in shown:
+        new = {index[name] for name in ids if name in index} - seen
+        seen |= new
+        out.append(sorted(new))
+    return out
 
 
 def pack_rollouts(
@@ -158,20 +181,32 @@ def pack_rollouts(
 ) -> RolloutArrays:
     """Lists -> padded arrays. ``first_found[i][e]``: indices of the targets that event e of rollout i finds first.
 
-    If ``answered[i]``, the last event of rollout i is its answer.
+    If ``answered[i]``, the last event of rollout i is its answer. Raises ValueError for an index beyond the targets.
     """
     n = len(first_found)
     e, k = max((len(f) for f in first_found), default=1) or 1, max(num_targets, default=1) or 1
     array = np.zeros((n, e, k), dtype=bool)
-    for i, events in enumerate(first_found):
-        for j, targets in enumerate(events):
-            array[i, j, list(targets)] = True
+    cells = [(i, j, t) for i, events in enumerate(first_found) for j, new in enumerate(events) for t in new]
+    target_mask = np.arange(k)[None, :] < np.array(num_targets, dtype=int)[:, None]
+    if cells:
+        i, j, t = np.array(cells).T
+        if (wrong := (t < 0) | (t >= np.array(num_targets)[i])).any():
+            row = int(i[wrong][0])
+            raise ValueError(f"rollout {row} finds target {int(t[wrong][0])}, but it has {num_targets[row]} targets")
+        array[i, j, t] = True
     num_events = np.array([len(f) for f in first_found], dtype=int)
     return RolloutArrays(
         first_found=array,
-        target_mask=np.arange(k)[None, :] < np.array(num_targets)[:, None],
+        target_mask=target_mask,
         num_events=num_events,
         answer=np.where(np.array(answered, dtype=bool), num_events - 1, -1),
         rewards=np.array(rewards, dtype=float),
         groups=np.array(groups, dtype=int),
     )
+
+
+if __name__ == "__main__":
+    from autotools.config import run_main
+    from rl.credit_command import main
+
+    run_main(main)

@@ -112,6 +112,40 @@ def test_a_group_worked_by_hand() -> None:
     assert plain.keep.sum(axis=1).tolist() == [4, 3, 1, 2]
 
 
+def test_signed_search_worked_by_hand() -> None:
+    # after turn 0 two of four have seen target 0: a rollout that has not is at -0.5 / 0.5774 = -0.8660
+    # after turn 1 three of four: the fourth is at -0.75 / 0.5 = -1.5; target 1 has been seen by rollout 0 alone
+    batch = pack(
+        [
+            ([[0], [1], []], 2, True, 0.0, 0),
+            ([[0], []], 2, True, 0.0, 0),
+            ([[], [0], []], 2, False, 0.0, 0),
+            ([[], []], 2, False, 0.0, 0),
+        ]
+    )
+    signed = event_credit(batch, replace(OURS, signed_search=0.1))
+    want = [[0.5, 1.5, 0.0], [0.5, 0.0, 0.0], [-0.0866, 0.5, -0.05], [-0.0866, -0.15, 0.0]]  # finders keep their z
+    np.testing.assert_allclose(signed.advantages, want, atol=1e-4)
+    assert signed.keep.astype(int).tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]]
+    plain = event_credit(batch, replace(OURS, signed_search=0.1, std=False))
+    assert plain.advantages[3, :2] == pytest.approx([-0.05, -0.075])  # 0.1 x (0 - 2/4), 0.1 x (0 - 3/4)
+    nobody = pack([([[], []], 1, False, 0.0, 0)] * 3)  # nobody is ahead: nothing was missed, the events stay removed
+    assert not event_credit(nobody, replace(OURS, signed_search=0.1)).keep.any()
+
+
+def test_baseline_of_the_answer_does_not_touch_searches() -> None:
+    rollouts = [([[0], []], 1, True, 1.0, 0), ([[0], []], 1, True, 0.5, 0), ([[], []], 1, True, 0.0, 0)]
+    credit = event_credit(pack(rollouts), replace(OURS, esm=False, selection_baseline="finished"))
+    np.testing.assert_allclose(credit.advantages, [[1, 2**-0.5], [0, -(2**-0.5)], [-1, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("key", ["signed_search", "useless_cost", "unanswered_cost"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
+def test_costs_are_not_negative(key: str, value: float) -> None:
+    with pytest.raises(ValueError, match=key):
+        CreditOptions(**{key: value})
+
+
 def test_an_event_with_two_new_targets_gets_the_rarer_ones_credit() -> None:
     batch = pack([([[0, 1]], 2, False, 0.0, 0), ([[0]], 2, False, 0.0, 0), ([[]], 2, False, 0.0, 0)])
     credit = event_credit(batch, OURS)
@@ -162,10 +196,20 @@ def test_no_targets_no_events() -> None:
 # --- a slow, obvious loop -------------------------------------------------------------------------------------------
 
 
-def zscore(value: float, values: list[float]) -> float:
+def zscore(value: float, values: list[float], std: bool = True) -> float:
     if len(values) < 2 or statistics.stdev(values) < 1e-6:
         return 0.0
-    return (value - statistics.mean(values)) / (statistics.stdev(values) + 1e-6)
+    return (value - statistics.mean(values)) / (statistics.stdev(values) + 1e-6 if std else 1.0)
+
+
+def worst_miss(mine: list[list[int]], e: int, num_targets: int, mates: list[list[list[int]]], std: bool) -> float:
+    """Lowest z, over the targets, of a rollout that has not seen it after turn e while others of its group have."""
+
+    def seen(first: list[list[int]], t: int) -> float:
+        return float(any(t in new for new in first[: e + 1]))
+
+    unseen = [t for t in range(num_targets) if not seen(mine, t)]
+    return min([0.0] + [zscore(0.0, [seen(first, t) for first in mates], std) for t in unseen])
 
 
 def slow_credit(rollouts: list[Rollout], options: CreditOptions) -> list[list[tuple[float, bool]]]:
@@ -180,7 +224,8 @@ def slow_credit(rollouts: list[Rollout], options: CreditOptions) -> list[list[tu
         ]
         complete = len(mine) == num_targets
         in_baseline = options.selection_baseline == "group" or complete
-        outcome = zscore(reward, rewards) if in_baseline and not np.isnan(reward) else 0.0
+        selection = zscore(reward, rewards, options.std) if in_baseline and not np.isnan(reward) else 0.0
+        outcome = zscore(reward, [r[3] for r in mates], options.std)
         row = []
         for e, new in enumerate(first):
             last = e == len(first) - 1
@@ -188,14 +233,15 @@ def slow_credit(rollouts: list[Rollout], options: CreditOptions) -> list[list[tu
                 value, kept = 0.0, False
             elif answered and last:
                 gated = options.tca and not complete
-                value = 0.0 if gated else outcome
+                value = 0.0 if gated else selection
                 kept = not gated or options.incomplete_selection == "zero"
             elif not options.esm:
                 value, kept = outcome, True
             elif not new:
-                value, kept = (-options.useless_cost, True) if options.useless_cost else (0.0, False)
+                behind = options.signed_search * worst_miss(first, e, num_targets, [r[0] for r in mates], options.std)
+                value, kept = behind - options.useless_cost, behind < 0 or options.useless_cost > 0
             else:
-                value = max(zscore(1.0, [float(t in s) for s in saw]) for t in new)
+                value = max(zscore(1.0, [float(t in s) for s in saw], options.std) for t in new)
                 mastered = all(t in s for s in saw for t in new)
                 kept = not (options.tca and options.mastered == "drop" and mastered)
             if options.unanswered_cost and not answered and last and not np.isnan(reward):
@@ -246,6 +292,9 @@ ALL_OPTIONS = [
     for esm, tca, baseline, incomplete, mastered, cost in product(
         (True, False), (True, False), ("group", "finished"), ("drop", "zero"), ("drop", "zero"), (0.0, 0.2)
     )
+] + [
+    CreditOptions(esm=esm, std=std, signed_search=0.5, useless_cost=cost)
+    for esm, std, cost in product((True, False), (True, False), (0.0, 0.1))
 ]
 
 
