@@ -162,6 +162,7 @@ class StopReason(StrEnum):
     TURN_LIMIT = "turn_limit"
     TOKEN_LIMIT = "token_limit"
     TRUNCATED_TURN = "truncated_turn"
+    SEARCH_FAILED = "search_failed"  # our fault, not the policy's: the rollout is dropped from training
 
 
 class Event(_Noun):

@@ -6,14 +6,14 @@ then, if ``request`` is set, the caller searches (all episodes of a turn in one 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotools.schema import Event, EventKind, Hit, StopReason, ToolId, Trajectory
 from autotools.search.answer import NameIndex, parse_tool_list
 from autotools.search.observation import ONE_CALL_NOTE, hits_text, unknown_category_text
 from autotools.search.parser import ParsedTurn, parse_turn
-from autotools.search.prompt import prompt_messages
+from autotools.search.prompt import GLOBAL_SEARCH_TOOL, SEARCH_TOOL, prompt_messages
 
 SearchBatch = Callable[[Sequence[str], Sequence[str | None], int], list[list[Hit]]]
 
@@ -27,16 +27,23 @@ class SearchSettings:
     turn_tokens: int = field(default=256, metadata={"help": "new tokens per assistant turn"})
     total_tokens: int = field(default=5000, metadata={"help": "tokens after the prompt, observations included"})
     document_chars: int = field(default=600, metadata={"help": "characters of each hit's document in an observation"})
+    category_argument: bool = field(default=True, metadata={"help": "the search tool has the argument category"})
     offer_categories: bool = field(default=False, metadata={"help": "list the categories in the prompt"})
 
     def __post_init__(self) -> None:
         for name in ("top_k", "max_turns", "turn_tokens", "total_tokens", "document_chars"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
+        if self.offer_categories and not self.category_argument:
+            raise ValueError("offer_categories needs category_argument: a search could not name what is offered")
 
 
 class Episode:
-    """One request being worked on. ``done`` once ``stop_reason`` is set."""
+    """One request being worked on. ``done`` once ``stop_reason`` is set.
+
+    ``tools`` is what the chat template gets. ``enforce_category`` (training only, it looks at ``targets``): searches
+    stay inside the targets' categories; ``enforced`` counts those that had to be moved there.
+    """
 
     def __init__(
         self,
@@ -48,11 +55,14 @@ class Episode:
         targets: Sequence[ToolId] = (),
         level: str = "",
         meta: dict[str, Any] | None = None,
+        enforce_category: bool = False,
     ):
         self.task_id, self.user_request, self.level = task_id, request, level
         self.targets = tuple(dict.fromkeys(targets))
         self.meta = meta or {}
         self.settings, self.names = settings, names
+        self.enforce_category, self.enforced = enforce_category, 0
+        self.tools = [SEARCH_TOOL if settings.category_argument else GLOBAL_SEARCH_TOOL]
         self.messages = prompt_messages(request, names.categories if settings.offer_categories else ())
         self.num_prompt_messages = len(self.messages)
         self.events: list[Event] = []
@@ -88,20 +98,30 @@ class Episode:
             self._await_observation(turn)
 
     def _await_observation(self, turn: ParsedTurn) -> None:
+        if not self.settings.category_argument:  # an argument that the tool does not have is ignored
+            turn = replace(turn, category=None)
         self._turn, self._hits = turn, ()
         if turn.kind is not EventKind.SEARCH:
             self.observation = f"Error: {turn.problem}"
         elif turn.category is not None and turn.category not in self.names.categories:
             self.observation = "Error: " + unknown_category_text(turn.category, self.names.categories)
-            self._turn = ParsedTurn(
-                kind=EventKind.UNKNOWN_CATEGORY,
-                text=turn.text,
-                query=turn.query,
-                category=turn.category,
-                extra_calls=turn.extra_calls,
-            )
+            self._turn = replace(turn, kind=EventKind.UNKNOWN_CATEGORY)
         else:
+            if self.enforce_category:
+                self._turn = turn = replace(turn, category=self._category_inside(turn.category))
             self.request = (turn.query or "", turn.category)
+
+    def _category_inside(self, chosen: str | None) -> str | None:
+        """``chosen`` if a target has it; else the category of the first target that no search has shown yet.
+
+        With targets of several categories the policy's choice among them counts; only a missing or wrong one is
+        replaced. When all targets were shown, the first target's category is taken.
+        """
+        if not self.targets or any(target.category == chosen for target in self.targets):
+            return chosen
+        self.enforced += 1
+        shown = {hit for event in self.events for hit in event.hits}
+        return next((t for t in self.targets if t not in shown), self.targets[0]).category
 
     def observe(self, hits: Sequence[Hit]) -> None:
         """Take the result of ``request``."""
@@ -111,6 +131,13 @@ class Episode:
         self.observation = hits_text(hits, self.settings.document_chars, note)
         self._hits = tuple(hit.id for hit in hits)
         self.request = None
+
+    def fail(self) -> None:
+        """The search of ``request`` broke down: its hits are unknown, so the episode must not be learnt from."""
+        if self.request is None or self._turn is None:
+            raise RuntimeError("fail() called, but no search is awaited")
+        self._end(self._turn, StopReason.SEARCH_FAILED)
+        self._turn = self.request = None
 
     def accept(self) -> None:
         """The pending observation is shown to the policy; the next turn may come."""

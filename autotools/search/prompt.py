@@ -1,8 +1,10 @@
 """What the policy reads first: the system text, the one tool, and the request. Exists once for all users.
 
-Demonstrations, SFT, RL and evaluation call ``prompt_messages``; nobody else writes prompt text.
+Demonstrations, SFT, RL and evaluation call ``prompt_messages``; nobody else writes prompt text. The tool comes with a
+``category`` argument (``SEARCH_TOOL``) or without (``GLOBAL_SEARCH_TOOL``, the second phase of the curriculum).
 """
 
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +33,8 @@ SEARCH_TOOL: dict[str, Any] = {
         },
     },
 }
+GLOBAL_SEARCH_TOOL: dict[str, Any] = copy.deepcopy(SEARCH_TOOL)
+del GLOBAL_SEARCH_TOOL["function"]["parameters"]["properties"]["category"]
 
 
 def prompt_messages(request: str, categories: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotools.chat import ChatRenderer
+from autotools.errors import RetrieverError, RetrieverUnavailable, UnknownCategoryError
 from autotools.search.episode import Episode, SearchBatch
-from autotools.search.prompt import SEARCH_TOOL
 
 Generate = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
 """(contexts) -> (new ids per context, end-of-turn token included; their sampling log-probs or None)."""
+OnFailure = Callable[[list[int], RetrieverError], None]
+"""(indices of the episodes whose search failed, why): called instead of raising."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,7 +38,7 @@ class Rollout:
 
 def start_rollouts(episodes: Sequence[Episode], renderer: ChatRenderer) -> list[Rollout]:
     """Rollouts that hold the prompts of ``episodes``."""
-    return [Rollout(prompt_ids=renderer.prompt_ids(e.messages, [SEARCH_TOOL])) for e in episodes]
+    return [Rollout(prompt_ids=renderer.prompt_ids(e.messages, e.tools)) for e in episodes]
 
 
 def take_turns(
@@ -47,10 +49,12 @@ def take_turns(
     logprobs: list[list[float]] | None,
     renderer: ChatRenderer,
     search_batch: SearchBatch,
+    on_failure: OnFailure | None = None,
 ) -> list[int]:
     """Apply one generated turn to each episode in ``live``; returns the indices that go on.
 
-    All searches of the turn go to the engine in one call. A retriever failure propagates: it is never an empty result.
+    All searches of the turn go to the engine in one call. A retriever failure is never an empty result: it propagates,
+    or, with ``on_failure``, ends the episodes that it hit (``Episode.fail``).
     """
     for position, i in enumerate(live):
         room = episodes[i].settings.total_tokens - len(rollouts[i].completion_ids)
@@ -59,10 +63,7 @@ def take_turns(
         episodes[i].step(*renderer.turn_text(ids))
     asking = [i for i in live if episodes[i].request is not None]
     if asking:
-        queries, categories = zip(*(episodes[i].request for i in asking), strict=True)
-        results = search_batch(queries, categories, episodes[asking[0]].settings.top_k)
-        for i, hits in zip(asking, results, strict=True):
-            episodes[i].observe(hits)
+        _search(episodes, asking, search_batch, on_failure)
     going_on = []
     for i in live:
         if episodes[i].done:
@@ -76,6 +77,33 @@ def take_turns(
         episodes[i].accept()
         going_on.append(i)
     return going_on
+
+
+def _search(
+    episodes: Sequence[Episode], asking: list[int], search_batch: SearchBatch, on_failure: OnFailure | None
+) -> None:
+    """One call for all queries. If it fails, halves are tried, so that one bad query costs one rollout only.
+
+    Not where the engine is away: nothing is known about any query then. A category that the engine does not have, but
+    our corpus has, means two corpora in one run: that is always raised.
+    """
+    queries, categories = zip(*(episodes[i].request for i in asking), strict=True)
+    try:
+        results = search_batch(queries, categories, episodes[asking[0]].settings.top_k)
+    except RetrieverError as error:
+        if on_failure is None or isinstance(error, UnknownCategoryError):
+            raise
+        if len(asking) > 1 and not isinstance(error, RetrieverUnavailable):
+            middle = len(asking) // 2
+            _search(episodes, asking[:middle], search_batch, on_failure)
+            _search(episodes, asking[middle:], search_batch, on_failure)
+            return
+        for i in asking:
+            episodes[i].fail()
+        on_failure(asking, error)
+        return
+    for i, hits in zip(asking, results, strict=True):
+        episodes[i].observe(hits)
 
 
 def run_episodes(

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autotools.schema import Task, Trajectory
-from autotools.search.prompt import SEARCH_TOOL
 from data_synthesis.expert import Expert
 from data_synthesis.records import record
 
@@ -22,6 +21,6 @@ def search_records(
         task = order[position]
         episode = expert.play(task, random.Random(f"{seed}/search/{task.id}/{turn}"))
         yield (
-            record(f"search/{task.id}/{turn}", "search", task.suite, episode.messages, [SEARCH_TOOL]),
+            record(f"search/{task.id}/{turn}", "search", task.suite, episode.messages, episode.tools),
             episode.trajectory(),
         )

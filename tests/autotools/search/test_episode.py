@@ -8,7 +8,7 @@ from autotools.schema import EventKind, Hit, StopReason, ToolId, Trajectory
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
 from autotools.search.observation import NOTHING_FOUND, ONE_CALL_NOTE
-from autotools.search.prompt import answer_text, call_text, prompt_messages
+from autotools.search.prompt import GLOBAL_SEARCH_TOOL, SEARCH_TOOL, answer_text, call_text, prompt_messages
 
 A, B, C = (ToolId(category="Travel", tool="desk", api=api) for api in ("a", "b", "c"))
 D = ToolId(category="Weather", tool="sky", api="d")
@@ -162,6 +162,52 @@ def test_categories_are_offered_only_on_request() -> None:
     offered = Episode("please", NAMES, SearchSettings(offer_categories=True))
     assert offered.messages == prompt_messages("please", ["Travel", "Weather"])
     assert offered.messages[0]["content"].endswith("Categories: Travel, Weather")
+
+
+def test_without_the_argument_a_category_is_ignored() -> None:
+    bare = Episode("please", NAMES, SearchSettings(category_argument=False))
+    assert bare.tools == [GLOBAL_SEARCH_TOOL] and episode().tools == [SEARCH_TOOL]
+    assert list(GLOBAL_SEARCH_TOOL["function"]["parameters"]["properties"]) == ["query"]
+    assert GLOBAL_SEARCH_TOOL["function"].keys() == SEARCH_TOOL["function"].keys()
+    assert list(SEARCH_TOOL["function"]["parameters"]["properties"]) == ["query", "category"]
+    for category in ("Weather", "Nowhere"):
+        bare.play(call_text("a", category), engine)
+    assert [(e.kind, e.hits, e.category) for e in bare.events] == [(K.SEARCH, (A, C), None)] * 2
+    with pytest.raises(ValueError, match="offer_categories needs category_argument"):
+        SearchSettings(category_argument=False, offer_categories=True)
+
+
+def test_enforced_categories() -> None:
+    """Targets of Weather and Travel: the policy's choice among the two counts, all else is moved to what is missing."""
+
+    def asked(targets: list[ToolId], *turns: str) -> list[str | None]:
+        current = Episode("please", NAMES, SearchSettings(), targets=targets, enforce_category=True)
+        for turn in turns:
+            current.play(turn, engine)
+        moved.append(current.enforced)
+        return [event.category for event in current.events]
+
+    moved: list[int] = []
+    assert asked([A], call_text("a"), call_text("a", "Weather"), call_text("d", "Travel")) == ["Travel"] * 3
+    both = (call_text("nothing"), call_text("a", "Travel"), call_text("d", "Weather"), call_text("a"), call_text("d"))
+    assert asked([D, A], *both) == ["Weather", "Travel", "Weather", "Weather", "Weather"]
+    assert asked([D, A], call_text("d"), call_text("a"), call_text("ab", "all")) == ["Weather", "Travel", "Weather"]
+    assert asked([], call_text("a"), call_text("d", "Weather")) == [None, "Weather"]
+    assert moved == [2, 3, 3, 0]
+    wrong = Episode("please", NAMES, SearchSettings(), targets=[A], enforce_category=True)
+    wrong.play(call_text("a", "Nowhere"), engine)  # not a category at all: told so, as ever
+    assert wrong.events[0].kind is K.UNKNOWN_CATEGORY and wrong.enforced == 0
+
+
+def test_a_failed_search_ends_the_episode_and_is_not_an_empty_result() -> None:
+    current = episode()
+    current.step(call_text("a"))
+    current.fail()
+    trajectory = current.trajectory()
+    assert trajectory.stop_reason is S.SEARCH_FAILED and trajectory.selection is None
+    assert [(e.kind, e.observation) for e in trajectory.events] == [(K.SEARCH, None)]
+    with pytest.raises(RuntimeError, match="no search is awaited"):
+        current.fail()
 
 
 def _step_twice(current: Episode) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from autotools.chat import ChatRenderer
-from autotools.errors import RetrieverError
+from autotools.errors import RetrieverError, RetrieverUnavailable, UnknownCategoryError
 from autotools.schema import EventKind, Hit, StopReason, ToolSpec
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
 from autotools.search.prompt import SEARCH_TOOL, answer_text, call_text
-from autotools.search.rollout import Rollout, run_episodes, start_rollouts
+from autotools.search.rollout import Rollout, run_episodes, start_rollouts, take_turns
 
 
 class Script:
@@ -156,6 +156,48 @@ def test_a_retriever_failure_is_never_an_empty_result(ten_names: NameIndex, rend
     assert not episodes[0].done
 
 
+@pytest.mark.parametrize(
+    ("error", "calls", "failed"),
+    [(RetrieverError("bad query"), [4, 2, 2, 1, 1], [2]), (RetrieverUnavailable("away"), [4], [0, 1, 2, 3])],
+    ids=["one bad query", "engine away"],
+)
+def test_a_failure_drops_only_the_rollouts_that_it_hit(
+    error: RetrieverError, calls: list[int], failed: list[int], ten_names: NameIndex, renderer: Any, engine: Any
+) -> None:
+    """Queries 0..3; query 2 breaks every call that holds it: 4, then halves 2 + 2, then 1 + 1 of the second half."""
+    sizes, told = [], []
+
+    def breaking(queries: Sequence[str], categories: Sequence[str | None], k: int) -> list[list[Hit]]:
+        sizes.append(len(queries))
+        if "gate" in queries:
+            raise error
+        return engine(queries, categories, k)
+
+    episodes = make(ten_names, 5)
+    words = [call_text("hotel"), call_text("lyrics"), call_text("gate"), call_text("sunset"), answer_text([])]
+    ids = [renderer.tokenizer(w + renderer.end_of_turn, add_special_tokens=False)["input_ids"] for w in words]
+    rollouts = start_rollouts(episodes, renderer)
+    live = take_turns(
+        episodes, rollouts, range(5), ids, None, renderer, breaking, lambda which, why: told.append((which, why))
+    )
+    assert sizes == calls and told == [(failed, error)]
+    assert live == [i for i in range(4) if i not in failed]
+    stops = [e.stop_reason for e in episodes]
+    assert [i for i, stop in enumerate(stops) if stop is StopReason.SEARCH_FAILED] == failed
+    for i in live:
+        assert episodes[i].events[0].hits
+
+
+def test_an_engine_with_other_categories_stops_the_run(ten_names: NameIndex, renderer: Any) -> None:
+    def other(queries: Sequence[str], categories: Sequence[str | None], k: int) -> list[list[Hit]]:
+        raise UnknownCategoryError("no category 'Music'")
+
+    episodes = make(ten_names, 1)
+    ids = [renderer.tokenizer(call_text("a", "Music") + renderer.end_of_turn)["input_ids"]]
+    with pytest.raises(UnknownCategoryError):
+        take_turns(episodes, start_rollouts(episodes, renderer), [0], ids, None, renderer, other, lambda *_: None)
+
+
 MARKUP = ("<tool_call>", "</tool_call>", "<tool_list>", "</tool_list>", "<think>", "</think>", "<|im_start|>user\n")
 JSON = (
     '{"name": "search", "arguments": ',
@@ -201,4 +243,4 @@ def test_malformed_turns_never_raise_and_all_have_a_kind(ten_names: NameIndex, r
             kinds.update(e.kind for e in trajectory.events)
             stops[trajectory.stop_reason] += 1
     assert sum(kinds.values()) == turns
-    assert set(kinds) == set(EventKind) and set(stops) == set(StopReason)
+    assert set(kinds) == set(EventKind) and set(stops) == set(StopReason) - {StopReason.SEARCH_FAILED}
