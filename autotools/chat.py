@@ -2,7 +2,8 @@
 
 A conversation is tokenised piece by piece: prompt, assistant turn, what stands between two turns. The pieces are the
 same in SFT (known turns), RL (sampled turns) and evaluation, so the model meets the same ids everywhere, and the ids
-it sampled are never re-tokenised. Works with any chat template whose rendering only grows when messages are appended.
+it sampled are never re-tokenised. Templates that take the thinking out of earlier turns (Qwen3) work, too: here a turn
+stays as it was when it was the newest one. Options of the template (``enable_thinking``) must be the same everywhere.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from typing import Any
 
 from autotools.errors import DataError
 
-_PROBE = [{"role": "user", "content": "probe"}, {"role": "assistant", "content": "probe"}]
+_MARK = "\ue000probe"  # a private-use character: nothing else that is rendered holds it
+_PROBE = [{"role": "user", "content": "probe"}, {"role": "assistant", "content": _MARK}]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,8 +38,6 @@ class ChatRenderer:
         self.end_of_turn = tokenizer.eos_token
         self.end_id = tokenizer.eos_token_id
         self._between = lru_cache(maxsize=4096)(self._between_uncached)
-        self._probe_text = self._text(_PROBE)
-        self._probe_end = self._probe_text.rindex(self.end_of_turn) + len(self.end_of_turn)
 
     def _text(self, messages: Sequence[dict[str, Any]], tools: Any = None, generate: bool = False) -> str:
         return self.tokenizer.apply_chat_template(
@@ -56,10 +56,18 @@ class ChatRenderer:
         return list(self._between(observation, name))
 
     def _between_uncached(self, observation: str, name: str) -> tuple[int, ...]:
-        full = self._text([*_PROBE, {"role": "tool", "name": name, "content": observation}], generate=True)
-        if not full.startswith(self._probe_text[: self._probe_end]):
-            raise DataError("this chat template rewrites earlier turns when a tool message follows; use another one")
-        return tuple(self._ids(full[self._probe_end :]))
+        return tuple(self._ids(self._after_turn([{"role": "tool", "name": name, "content": observation}])))
+
+    def _after_turn(self, messages: Sequence[dict[str, Any]]) -> str:
+        """Text from the end of an assistant turn to the next one's begin, where ``messages`` stand between the two.
+
+        Raises DataError for a template that does not show an assistant turn with its end-of-turn token.
+        """
+        full = self._text([*_PROBE, *messages], generate=True)
+        end = _MARK + self.end_of_turn
+        if end not in full:
+            raise DataError(f"this chat template does not end an assistant turn with {self.end_of_turn!r}")
+        return full.partition(end)[2]
 
     def turn_text(self, ids: Sequence[int]) -> tuple[str, bool]:
         """Text of a sampled turn without its end-of-turn token, and whether that token was there."""
@@ -70,28 +78,28 @@ class ChatRenderer:
     def encode(self, messages: Sequence[dict[str, Any]], tools: Any = None) -> TokenizedTrajectory:
         """Ids and mask of a known conversation.
 
-        Raises DataError if there is no assistant message, or if the template is not append-only.
+        Raises DataError if there is no assistant message, or if a turn does not begin as the generation prompt does.
         """
         ids: list[int] = []
         mask: list[bool] = []
         spans: list[tuple[int, int]] = []
-        done = ""
+        last = None
         for i, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
             before = self._text(messages[:i], tools, generate=True)
             after = self._text(messages[: i + 1], tools)
             end = after.find(self.end_of_turn, len(before))
-            if not before.startswith(done) or not after.startswith(before) or end < 0:
-                raise DataError(f"this chat template is not append-only at message {i}; it cannot be masked by turns")
-            end += len(self.end_of_turn)
-            for text, is_turn in ((before[len(done) :], False), (after[len(before) : end], True)):
+            if not after.startswith(before) or end < 0:
+                raise DataError(f"this chat template does not begin message {i} as its generation prompt does")
+            gap = before if last is None else self._after_turn(messages[last + 1 : i])
+            for text, is_turn in ((gap, False), (after[len(before) : end + len(self.end_of_turn)], True)):
                 piece = self._ids(text)
                 if is_turn:
                     spans.append((len(ids), len(ids) + len(piece)))
                 ids += piece
                 mask += [is_turn] * len(piece)
-            done = after[:end]
+            last = i
         if not spans:
             raise DataError("a conversation without an assistant message has nothing to learn")
         return TokenizedTrajectory(token_ids=ids, completion_mask=mask, spans=spans)

@@ -97,9 +97,13 @@ def test_mask_is_true_exactly_on_assistant_turns(talk: list[dict[str, Any]], ren
         assert renderer.tokenizer.decode(encoded.token_ids[:start]).endswith(START)
 
 
-@pytest.mark.parametrize("template", ["qwen2_5_chat_template", "qwen3_instruct_2507_chat_template"])
-def test_sft_and_rl_see_the_same_ids(template: str, tiny_tokenizer: Any) -> None:
-    renderer = ChatRenderer(with_template(tiny_tokenizer, template))
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [("qwen2_5_chat_template", {}), ("qwen3_instruct_2507_chat_template", {}),
+     ("qwen3_chat_template", {"enable_thinking": False})],
+)  # fmt: skip
+def test_sft_and_rl_see_the_same_ids(template: str, options: dict[str, Any], tiny_tokenizer: Any) -> None:
+    renderer = ChatRenderer(with_template(tiny_tokenizer, template), options)
     for name in ("search", "markup in documents"):
         talk = TALKS[name]
         ids = renderer.prompt_ids(talk[:2], [SEARCH_TOOL])
@@ -139,13 +143,34 @@ def test_a_conversation_without_an_assistant_is_refused(renderer: ChatRenderer) 
         renderer.encode([user("a")])
 
 
-@pytest.mark.parametrize("options", [{}, {"enable_thinking": False}], ids=["default", "no thinking"])
-def test_qwen3_rewrites_its_history_and_is_refused(options: dict[str, Any], tiny_tokenizer: Any) -> None:
-    renderer = ChatRenderer(with_template(tiny_tokenizer, "qwen3_chat_template"), options)
-    with pytest.raises(DataError, match="not append-only at message 4"):
-        renderer.encode(TALKS["search"], [SEARCH_TOOL])
-    with pytest.raises(DataError, match="rewrites earlier turns"):
-        renderer.between_ids("x")
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+
+
+@pytest.mark.parametrize("thinking", [True, False], ids=["thinking", "no thinking"])
+def test_qwen3_keeps_each_turn_as_it_was_when_it_was_the_newest(thinking: bool, tiny_tokenizer: Any) -> None:
+    """Its template strips earlier turns of their thinking. Written out here: what is sampled after which prompt."""
+    renderer = ChatRenderer(
+        with_template(tiny_tokenizer, "qwen3_chat_template"), {} if thinking else {"enable_thinking": False}
+    )
+    talk = TALKS["search"]
+    begin = START if thinking else START + NO_THOUGHT  # the generation prompt holds the empty thought, or the turn does
+    turns = [(NO_THOUGHT if thinking else "") + m["content"] + END for m in talk if m["role"] == "assistant"]
+    shown = [m["content"] for m in talk if m["role"] == "tool"]
+    seen = [f"\n<|im_start|>user\n<tool_response>\n{text}\n</tool_response>{END}\n" for text in shown]
+    prompt = renderer.tokenizer.decode(renderer.prompt_ids(talk[:2], [SEARCH_TOOL]))
+    assert prompt.endswith(f"{talk[1]['content']}{END}\n{begin}")
+    encoded = renderer.encode(talk, [SEARCH_TOOL])
+    whole = prompt + turns[0] + seen[0] + begin + turns[1] + seen[1] + begin + turns[2]
+    assert renderer.tokenizer.decode(encoded.token_ids) == whole
+    assert pieces(encoded, renderer) == turns
+    assert renderer.tokenizer.decode(renderer.between_ids(talk[3]["content"])) == seen[0] + begin
+
+
+def test_a_template_without_the_end_of_turn_token_is_refused(tiny_tokenizer: Any) -> None:
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+    with pytest.raises(DataError, match="does not end an assistant turn with '<|im_end|>'".replace("|", "[|]")):
+        ChatRenderer(tokenizer).between_ids("x")
 
 
 def test_a_generation_prompt_unlike_the_turns_is_refused(tiny_tokenizer: Any) -> None:
@@ -154,7 +179,7 @@ def test_a_generation_prompt_unlike_the_turns_is_refused(tiny_tokenizer: Any) ->
         "{% for m in messages %}{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ 'ASSISTANT: ' }}{% endif %}"
     )
-    with pytest.raises(DataError, match="not append-only at message 1"):
+    with pytest.raises(DataError, match="does not begin message 1 as its generation prompt does"):
         ChatRenderer(tokenizer).encode(TALKS["one turn"])
 
 
