@@ -26,7 +26,8 @@ ROUNDING = 2.0**-18  # scores that are equal after rounding to this step are tie
 MIN_FETCH = 32  # candidates per query at least: with fewer, a small group of near-duplicates forces a scan
 BLOCK_ROWS = 8192  # rows per matrix product: bounds memory to BLOCK_QUERIES * BLOCK_ROWS * 4 bytes (32 MB)
 BLOCK_QUERIES = 1024
-_PAIRS = 1024  # (query, row) pairs that are rescored at once: two float64 arrays of 8 MB at 1024 dimensions
+_PRODUCT_ROWS = 512  # of one product on a CPU: its part of the matrix then stays in a core's cache
+_PAIRS = 128  # (query, row) pairs that are rescored at once, for the same reason
 _MAX_ERROR = 0.1  # a float32 product that is further off than this is no product of unit vectors
 
 
@@ -151,9 +152,14 @@ class ExactVectors:
         import torch
 
         values = rows = None
+        product_rows = _PRODUCT_ROWS if self._matrix.device.type == "cpu" else self._block_rows
+        room = queries.new_empty(len(queries) * min(self._block_rows, part.stop - part.start))
         for start in range(part.start, part.stop, self._block_rows):
             stop = min(start + self._block_rows, part.stop)
-            scores = queries @ self._matrix[start:stop].T
+            scores = room[: len(queries) * (stop - start)].view(len(queries), stop - start)
+            for at in range(start, stop, product_rows):
+                to = min(at + product_rows, stop)
+                torch.mm(queries, self._matrix[at:to].T, out=scores[:, at - start : to - start])
             top = torch.topk(scores, min(fetch, stop - start), dim=1, sorted=True)
             if values is None:
                 values, rows = top.values, top.indices + start

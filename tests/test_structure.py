@@ -190,6 +190,8 @@ SCHEMA_OF = {  # folder (or folder/file name) below configs/ -> the entry point 
     "eval": "evaluation/run.py",
     "quickstart": "launch/quickstart.py",
     "retriever/serve": "retriever/serve.py",
+    "retriever/build_minilm": "retriever/build.py",
+    "retriever/build_qwen3": "retriever/build.py",
 }
 OTHER_TOOLS = {"accelerate", "deepspeed"}  # read by accelerate and DeepSpeed, checked below
 CONFIGS = sorted(p for p in (ROOT / "configs").rglob("*") if p.suffix in (".yaml", ".yml", ".json"))
