@@ -283,8 +283,11 @@ def test_remote_engine_from_many_threads_after_close_and_restart(running, local)
         remote.search_batch(QUERIES)
     with running(local, port=port):
         assert remote.search_batch(QUERIES, CATEGORIES) == wanted
-    with running(BM25Engine(local.specs[:5]), port=port), pytest.raises(RetrieverError, match="tools: 10, now 5"):
-        remote.search_batch(QUERIES)
+    with running(BM25Engine(local.specs[:5]), port=port):
+        for _ in range(2):  # a new connection does not forget which engine it was
+            with pytest.raises(RetrieverError, match="tools: 10, now 5"):
+                remote.search_batch(QUERIES)
+            remote.close()
     remote.close()
 
 
@@ -295,7 +298,9 @@ def test_remote_engine_in_a_forked_child(running, local):
     with running(local) as port, RemoteEngine(f"http://127.0.0.1:{port}", FAST) as remote:
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
-        child = context.Process(target=lambda: queue.put(remote.search_batch(QUERIES, CATEGORIES) == wanted))
+        child = context.Process(
+            target=lambda: queue.put(remote.search_batch(QUERIES, CATEGORIES) == wanted), daemon=True
+        )
         child.start()
         child.join(30)
         assert child.exitcode == 0 and queue.get()

@@ -307,6 +307,9 @@ def test_what_is_wrong_is_one_line(tools, tmp_path, monkeypatch):
         serve.main(["--tools", str(tools), "--port", "70000"])
     with pytest.raises(DataError, match="nothing.jsonl"):
         serve.main(["--tools", str(tmp_path / "nothing.jsonl"), "--port", "0"])
+    with pytest.raises(RetrieverError, match="python -m retriever.build"):
+        words = ["--tools", str(tools), "--port", "0", "--encoder", "minilm", "--index", str(tmp_path / "none")]
+        serve.main(words)
     with pytest.raises(ConfigError, match="host 0.0.0.0 is reachable from outside: set token_env"):
         serve.main(["--tools", str(tools), "--host", "0.0.0.0"])
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
