@@ -44,6 +44,12 @@ class ToolId(_Noun):
     def __lt__(self, other: "ToolId") -> bool:
         return str(self) < str(other)
 
+    def __eq__(self, other: object) -> bool:
+        # As pydantic's, and several times as fast: each search of RL compares its hits with the targets.
+        if other.__class__ is not ToolId:
+            return NotImplemented
+        return self.api == other.api and self.tool == other.tool and self.category == other.category
+
     @classmethod
     def make(cls, category: str, tool_name: str, api_name: str) -> "ToolId":
         """Build an id from display names; the category is kept as it is, the names are standardised."""
@@ -195,12 +201,25 @@ class Trajectory(_Noun):
 
     def first_found(self) -> list[list[ToolId]]:
         """Per event, the targets that this event is the first of the trajectory to show (order of ``targets``)."""
-        seen: set[ToolId] = set()
+        return [[self.targets[i] for i in new] for new in self.first_found_at()]
+
+    def first_found_at(self) -> list[list[int]]:
+        """``first_found`` as positions in ``targets``; of a target that stands there twice, the first position.
+
+        In RL this runs over all hits of all rollouts, so texts are compared first: few hits are targets.
+        """
+        unseen: dict[str, list[int]] = {}
+        for position, target in enumerate(self.targets):
+            unseen.setdefault(target.api, []).append(position)
         out = []
         for event in self.events:
-            new = [t for t in self.targets if t in event.hits and t not in seen]
-            seen.update(new)
-            out.append(new)
+            new = []
+            for hit in event.hits:
+                if hit.api in unseen:
+                    same = [i for i in unseen[hit.api] if self.targets[i] == hit]
+                    new += same[:1]
+                    unseen[hit.api] = [i for i in unseen[hit.api] if i not in same]
+            out.append(sorted(new) if len(new) > 1 else new)
         return out
 
     def found(self) -> set[ToolId]:
