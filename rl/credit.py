@@ -61,32 +61,36 @@ def group_zscores(
     """
     weight = np.ones(len(values)) if include is None else include.astype(float)
     _, index = np.unique(groups, return_inverse=True)
-    num_groups = int(index.max()) + 1 if len(index) else 0
-    shape = (num_groups, values.shape[1])
-    count = np.bincount(index, weights=weight, minlength=num_groups)[:, None]
-    total, squares = np.zeros(shape), np.zeros(shape)
+    count = _group_sums(weight[:, None], index)
     clean = np.where(weight[:, None] > 0, values, 0.0)
-    np.add.at(total, index, clean)
-    centred = (clean - (total / np.maximum(count, 1))[index]) * weight[:, None]
-    np.add.at(squares, index, centred**2)
-    deviation = np.sqrt(squares / np.maximum(count - 1, 1))[index]
-    usable = (deviation >= EPS) & (count[index] >= 2)
-    return np.where(usable, centred / (deviation + EPS if std else 1.0), 0.0)
+    centred = (clean - (_group_sums(clean, index) / np.maximum(count, 1))[index]) * weight[:, None]
+    deviation = np.sqrt(_group_sums(centred**2, index) / np.maximum(count - 1, 1))
+    usable = (deviation >= EPS)[index]  # the deviation of a single row is 0
+    return np.where(usable, centred / (deviation[index] + EPS if std else 1.0), 0.0)
+
+
+def _group_sums(values: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """[N, M], group number of each row [N] -> sums [groups, M]. Column by column, as bincount is the fastest way."""
+    groups = int(index.max()) + 1 if len(index) else 0
+    columns = [np.bincount(index, weights=column, minlength=groups) for column in values.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((groups, 0))
 
 
 def event_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
     """Advantages and loss mask of every event (formulas in the module docstring)."""
     valid = ~np.isnan(batch.rewards)
-    found = batch.first_found.any(axis=1) & batch.target_mask
+    cells = _true_cells(batch.first_found)
+    found = np.zeros_like(batch.target_mask)
+    found[cells[0], cells[2]] = True
     complete = (found | ~batch.target_mask).all(axis=1)
-    z = group_zscores(found.astype(float), batch.groups, valid, std=options.std) * batch.target_mask
+    z = group_zscores(found.astype(float), batch.groups, valid, std=options.std)
     position = np.arange(batch.first_found.shape[1])[None, :]
     real = (position < batch.num_events[:, None]) & valid[:, None]
     is_answer = (position == batch.answer[:, None]) & real
     is_search = real & ~is_answer
 
     if options.esm:
-        advantages, keep = _search_credit(batch, options, z, found, is_search)
+        advantages, keep = _search_credit(batch, options, z, found, cells, is_search)
     else:
         advantages, keep = np.where(is_search, _reward_z(batch, options, valid), 0.0), is_search
     baseline = valid & complete if options.selection_baseline == "finished" else valid
@@ -106,16 +110,25 @@ def _reward_z(batch: RolloutArrays, options: CreditOptions, include: np.ndarray)
 
 
 def _search_credit(
-    batch: RolloutArrays, options: CreditOptions, z: np.ndarray, found: np.ndarray, is_search: np.ndarray
+    batch: RolloutArrays,
+    options: CreditOptions,
+    z: np.ndarray,
+    found: np.ndarray,
+    cells: tuple[np.ndarray, ...],
+    is_search: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """ESM: advantages [N, E] and keep [N, E] of the searches, 0 and False for every other event."""
-    finds = batch.first_found.any(axis=2) & is_search
-    best = np.where(batch.first_found, z[:, None, :], -np.inf).max(axis=2, initial=-np.inf)
+    row, event, target = cells
+    best = np.full(is_search.shape, -np.inf)
+    np.maximum.at(best.reshape(-1), row * best.shape[1] + event, z[row, target])
+    finds = (best > -np.inf) & is_search
     advantages, keep = np.where(finds, best, 0.0), finds
     if options.tca and options.mastered == "drop":
-        valid = ~np.isnan(batch.rewards)
-        everyone = _all_of_group(found | ~valid[:, None], batch.groups) & batch.target_mask
-        keep = keep & ~(~batch.first_found | everyone[:, None, :]).all(axis=2)
+        keep = np.zeros_like(finds)
+        everyone = _all_of_group(found | np.isnan(batch.rewards)[:, None], batch.groups)
+        fresh = ~everyone[row, target]
+        keep[row[fresh], event[fresh]] = True
+        keep &= finds
     useless = is_search & ~finds
     if options.signed_search:
         behind = _worst_miss(batch, options)
@@ -124,6 +137,11 @@ def _search_credit(
     if options.useless_cost:
         advantages, keep = np.where(useless, advantages - options.useless_cost, advantages), keep | useless
     return advantages, keep
+
+
+def _true_cells(array: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``np.nonzero``, but five times as fast. Few cells are True: a rollout first finds each target once at most."""
+    return np.unravel_index(np.flatnonzero(array), array.shape)
 
 
 def _worst_miss(batch: RolloutArrays, options: CreditOptions) -> np.ndarray:
@@ -149,9 +167,7 @@ def outcome_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
 def _all_of_group(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """[N, K] bool -> [N, K]: True where every row of the same group is True in this column."""
     _, index = np.unique(groups, return_inverse=True)
-    out = np.ones((int(index.max()) + 1 if len(index) else 0, values.shape[1]), dtype=bool)
-    np.logical_and.at(out, index, values)
-    return out[index]
+    return (_group_sums(~values, index) == 0)[index]
 
 
 # --- lists and ids to arrays ----------------------------------------------------------------------------------------
@@ -162,13 +178,14 @@ def first_found(shown: Sequence[Iterable[Hashable]], targets: Sequence[Hashable]
 
     A target named twice counts once, so an index is a position among the distinct targets.
     """
-    index = {target: i for i, target in enumerate(dict.fromkeys(targets))}
-    seen: set[int] = set()
+    unseen = {target: i for i, target in enumerate(dict.fromkeys(targets))}
     out = []
     for ids in shown:
-        new = {index[name] for name in ids if name in index} - seen
-        seen |= new
-        out.append(sorted(new))
+        new = []
+        for name in ids:  # a plain loop beats sets here: a search shows few ids, and few of them are targets
+            if name in unseen:
+                new.append(unseen.pop(name))
+        out.append(sorted(new) if len(new) > 1 else new)
     return out
 
 
@@ -185,19 +202,19 @@ def pack_rollouts(
     """
     n = len(first_found)
     e, k = max((len(f) for f in first_found), default=1) or 1, max(num_targets, default=1) or 1
-    array = np.zeros((n, e, k), dtype=bool)
-    cells = [(i, j, t) for i, events in enumerate(first_found) for j, new in enumerate(events) for t in new]
-    target_mask = np.arange(k)[None, :] < np.array(num_targets, dtype=int)[:, None]
-    if cells:
-        i, j, t = np.array(cells).T
-        if (wrong := (t < 0) | (t >= np.array(num_targets)[i])).any():
-            row = int(i[wrong][0])
-            raise ValueError(f"rollout {row} finds target {int(t[wrong][0])}, but it has {num_targets[row]} targets")
-        array[i, j, t] = True
+    cells = []  # of the flattened array
+    for i, events in enumerate(first_found):
+        for j, new in enumerate(events):
+            for t in new:
+                if not 0 <= t < num_targets[i]:
+                    raise ValueError(f"rollout {i} finds target {t}, but it has {num_targets[i]} targets")
+                cells.append((i * e + j) * k + t)
+    array = np.zeros(n * e * k, dtype=bool)
+    array[np.array(cells, dtype=int)] = True
     num_events = np.array([len(f) for f in first_found], dtype=int)
     return RolloutArrays(
-        first_found=array,
-        target_mask=target_mask,
+        first_found=array.reshape(n, e, k),
+        target_mask=np.arange(k)[None, :] < np.array(num_targets, dtype=int)[:, None],
         num_events=num_events,
         answer=np.where(np.array(answered, dtype=bool), num_events - 1, -1),
         rewards=np.array(rewards, dtype=float),
