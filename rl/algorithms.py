@@ -1,26 +1,57 @@
-"""Algorithms as rows of one table: a credit function and the TRL settings that go with it. No forks of the trainer."""
+"""Algorithms as rows of one table: credit, rewards and the TRL settings that go with them. No forks of the trainer.
+
+All play the same episodes under the same budget; a key that the user sets wins over a row's ``settings``.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from autotools.errors import ConfigError
+from rl.baselines import event_grpo_credit, gdpo_credit, rloo_credit
 from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit
+from rl.rewards import RewardFunction, marag_parts, reward_parts
+
+CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """``credit``: arrays and options -> per-event advantages. ``settings``: defaults for ``trl.GRPOConfig``."""
+    """``credit``: arrays and options -> per-event advantages. ``rewards``: trajectory -> named parts of the reward.
 
-    credit: Callable[[RolloutArrays, CreditOptions], Credit]
+    ``settings``: defaults for ``trl.GRPOConfig``.
+    """
+
+    credit: CreditFunction
+    rewards: RewardFunction = reward_parts
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+# Token mean over the whole batch, whatever its micro-batches (the reference: token-mean, but per micro-batch).
+TOKEN_MEAN = {"loss_type": "dapo"}
+# Mean over the tokens of each sequence, then over sequences.
+SEQUENCE_MEAN = {"loss_type": "grpo"}
+
 ALGORITHMS: dict[str, Algorithm] = {
-    # Token mean over the kept events of the whole batch (dapo), as the reference code's token-mean.
-    "toolsearcher": Algorithm(credit=event_credit, settings={"loss_type": "dapo"}),
-    # Search-R1 / GRPO: one outcome advantage for all turns, mean per sequence.
-    "grpo": Algorithm(credit=outcome_credit, settings={"loss_type": "grpo"}),
+    "toolsearcher": Algorithm(credit=event_credit, settings=TOKEN_MEAN),
+    # Search-R1: one outcome advantage for all turns.
+    "grpo": Algorithm(credit=outcome_credit, settings=SEQUENCE_MEAN),
+    # One ratio per sequence, so clipped far tighter; no KL term. Differs from grpo only where the ratio is not 1.
+    "gspo": Algorithm(
+        credit=outcome_credit,
+        settings={
+            **SEQUENCE_MEAN,
+            "importance_sampling_level": "sequence",
+            "epsilon": 3e-4,
+            "epsilon_high": 4e-4,
+            "beta": 0.0,
+        },
+    ),
+    "gdpo": Algorithm(credit=gdpo_credit, settings=TOKEN_MEAN),
+    "rloo": Algorithm(credit=rloo_credit, settings=TOKEN_MEAN),
+    # MARAG-R1: RLOO over its own three rewards; section ``reward`` has no effect.
+    "marag": Algorithm(credit=rloo_credit, rewards=marag_parts, settings=TOKEN_MEAN),
+    "event_grpo": Algorithm(credit=event_grpo_credit, settings=TOKEN_MEAN),
 }
 
 

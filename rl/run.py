@@ -1,18 +1,20 @@
 """The RL run itself: prompts + corpus + start model -> ToolSearchTrainer -> final model."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
 from autotools.rundir import RunDir, open_run, read_manifest, write_jsonl, write_manifest
-from autotools.schema import ToolId
+from autotools.schema import Hit, ToolId
 from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchBatch
 from retriever.corpus import load_tools
 from retriever.engine import open_engine
 from rl.algorithms import get_algorithm
+from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
 from rl.prompts import read_prompts
 from rl.recorder import TrajectoryRecorder
@@ -70,7 +72,12 @@ def plan(config: Config) -> str:
 
 def _search_batch(tools: str, encoder: str) -> SearchBatch:
     engine = open_engine(tools, encoder)
-    return lambda queries, categories, k: engine.search_batch(queries, categories, k)
+
+    def search_batch(queries: Sequence[str], categories: Sequence[str | None], k: int) -> list[list[Hit]]:
+        engine.prefetch(queries)  # all queries of a turn are embedded in one batch, whatever their categories
+        return engine.search_batch(queries, categories, k)
+
+    return search_batch
 
 
 def _trainer(
@@ -81,6 +88,7 @@ def _trainer(
     from rl.trainer import ToolSearchTrainer
 
     args, search = config.top(RLArgs), config.section("search")
+    algorithm, curriculum = get_algorithm(args.algorithm), Curriculum(config.section("curriculum"), search)
     model, tokenizer, search_batch = start
     recorder = TrajectoryRecorder(run.path / TRAJECTORIES, every=args.record_every, groups_per_step=args.record_groups)
     return ToolSearchTrainer(
@@ -89,14 +97,21 @@ def _trainer(
         train_dataset=Dataset.from_list(prompt_rows(rows, names, search)),
         processing_class=tokenizer,
         peft_config=config.section("lora").peft_config(),
-        environment_factory=environment_factory(search_batch, names, search),
+        environment_factory=environment_factory(search_batch, names, curriculum),
         search_batch=search_batch,
-        credit=get_algorithm(args.algorithm).credit,
+        curriculum=curriculum,
+        max_dropped_share=args.max_dropped_share,
+        credit=algorithm.credit,
+        rewards=algorithm.rewards,
         credit_options=config.section("credit"),
         mask_kl=args.mask_kl,
         reward_options=config.section("reward"),
         recorder=recorder,
-        callbacks=[runtime.metrics_callback(run)],
+        # Only with a curriculum: Transformers cannot save a state that the checkpoint it resumed from does not know.
+        callbacks=[
+            runtime.metrics_callback(run),
+            *([curriculum_callback(curriculum)] if curriculum.options.mode != "off" else []),
+        ],
     )
 
 
@@ -133,6 +148,8 @@ def train(config: Config) -> None:
         return
     checkpoint = runtime.rewind(args.output_dir, TRAJECTORIES) if args.resume else None
     trainer = _trainer(config, trl_args, rows, names, run, start)
+    if checkpoint:
+        trainer.curriculum.restore(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
     if run.main:

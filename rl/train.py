@@ -1,6 +1,6 @@
 """RL of a tool searcher: ``deepspeed rl/train.py --config configs/rl/quickstart.yaml`` (or accelerate launch, python).
 
-Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, lora.
+Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, curriculum, lora.
 """
 
 import sys
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from autotools.config import load_config, run_main
 from autotools.search.episode import SearchSettings
-from rl.credit import CreditOptions
+from rl.credit_options import CreditOptions
+from rl.curriculum import CurriculumOptions
 from rl.rewards import RewardOptions
 from training import compiled_ops
 from training.model_loading import LoraArgs
@@ -25,6 +26,10 @@ class RLArgs:
     algorithm: str = field(default="toolsearcher", metadata={"help": "row of rl/algorithms.py"})
     encoder: str = field(default="bm25", metadata={"help": "search engine"})
     mask_kl: bool = field(default=False, metadata={"help": "removed events leave the KL term, too (reference code)"})
+    max_dropped_share: float = field(
+        default=0.2,
+        metadata={"help": "share of a step's rollouts that failed searches may drop; above it the run stops"},
+    )
     record_every: int = field(default=5, metadata={"help": "steps between recorded trajectories; 0: none"})
     record_groups: int = field(default=2, metadata={"help": "groups recorded at such a step"})
     resume: bool = field(default=False, metadata={"help": "continue in output_dir from its newest checkpoint"})
@@ -36,6 +41,7 @@ SECTIONS = {
     "search": SearchSettings,
     "credit": CreditOptions,
     "reward": RewardOptions,
+    "curriculum": CurriculumOptions,
     "lora": LoraArgs,
 }
 

@@ -11,7 +11,8 @@ hooks of trl 1.16 (tests pin their signatures):
 - ``_generate_and_score_completions``: (B,) advantages become (B, T) by event.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,22 +20,25 @@ import torch
 from accelerate.utils import gather_object
 from torch.utils.data import Sampler
 from trl import GRPOTrainer
-from trl.trainer.utils import RepeatSampler
 
 from autotools.chat import ChatRenderer
+from autotools.errors import RetrieverError
 from autotools.schema import Trajectory
 from autotools.search.episode import Episode, SearchBatch
-from autotools.search.prompt import SEARCH_TOOL
 from autotools.search.rollout import Rollout, take_turns
 from evaluation.selection import score_trajectory
-from rl.credit import Credit, CreditOptions, RolloutArrays, pack_rollouts
+from rl.algorithms import CreditFunction
+from rl.credit import Credit, CreditOptions, pack_rollouts
+from rl.curriculum import Curriculum
 from rl.recorder import CreditedTrajectory, TrajectoryRecorder
-from rl.rewards import RewardOptions, reward_parts
+from rl.rewards import RewardFunction, RewardOptions, reward_parts
+from rl.sampling import ResumableSampler
+from rl.spreading import is_dropped, spread_over_tokens
 
 TOKEN_MEAN_LOSSES = ("dapo", "cispo", "vespo")
 """Loss types of TRL that divide the sum over tokens by ``num_items_in_batch``."""
-
-CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
+ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
+"""Loss types of TRL that divide by the number of rollouts."""
 
 
 class ToolSearchTrainer(GRPOTrainer):
@@ -44,18 +48,23 @@ class ToolSearchTrainer(GRPOTrainer):
         self,
         *args: Any,
         search_batch: SearchBatch,
+        curriculum: Curriculum,
         credit: CreditFunction,
         credit_options: CreditOptions,
         mask_kl: bool,
         reward_options: RewardOptions,
+        rewards: RewardFunction = reward_parts,
+        max_dropped_share: float = 0.2,
         recorder: TrajectoryRecorder | None = None,
         **kwargs: Any,
     ):
         self._search_batch, self._credit, self._credit_options = search_batch, credit, credit_options
         self._mask_kl, self._reward_options, self._recorder = mask_kl, reward_options, recorder
+        self._rewards, self._max_dropped_share, self.curriculum = rewards, max_dropped_share, curriculum
         super().__init__(*args, reward_funcs=self._selection_reward, **kwargs)
         self._renderer = ChatRenderer(self._tokenizer, dict(self.chat_template_kwargs or {}))
         self._rollouts: list[Rollout] = []
+        self._last_failure: RetrieverError | None = None
 
     def _get_train_sampler(self, dataset: Any = None) -> Sampler:
         sampler = super()._get_train_sampler(dataset)
@@ -67,7 +76,8 @@ class ToolSearchTrainer(GRPOTrainer):
         return [environment.episode for environment in self.environments]
 
     def _tokenize_prompts(self, prompts: list) -> tuple[list[list[int]], None, dict]:
-        return [self._renderer.prompt_ids(p, [SEARCH_TOOL]) for p in prompts], None, {}
+        """Of the episodes, not of the data rows: the curriculum decides at a step which prompt and tool there are."""
+        return [self._renderer.prompt_ids(e.messages, e.tools) for e in self._episodes()], None, {}
 
     def _max_over_ranks(self, count: int) -> int:
         if self.accelerator.num_processes == 1:
@@ -95,8 +105,9 @@ class ToolSearchTrainer(GRPOTrainer):
         rollouts = [Rollout(prompt_ids=list(ids)) for ids in prompt_ids]
         live = list(range(len(episodes)))
         turns, turn_logprobs = completion_ids, logprobs
+        played = (self._renderer, self._search_batch, self._search_failed)
         while True:
-            live = take_turns(episodes, rollouts, live, turns, turn_logprobs, self._renderer, self._search_batch)
+            live = take_turns(episodes, rollouts, live, turns, turn_logprobs, *played)
             if self._max_over_ranks(len(live)) == 0:
                 break
             contexts = [rollouts[i].prompt_ids + rollouts[i].completion_ids for i in live]
@@ -110,25 +121,39 @@ class ToolSearchTrainer(GRPOTrainer):
         masks, ids = [r.mask for r in rollouts], [r.completion_ids for r in rollouts]
         return masks, messages, ids, sampled, num_calls, num_faults, [[] for _ in rollouts]
 
+    def _search_failed(self, which: list[int], error: RetrieverError) -> None:
+        tasks = sorted({self._episodes()[i].task_id for i in which})
+        print(
+            f"warning: step {self.state.global_step}, rank {self.accelerator.process_index}: a failed search drops "
+            f"{len(which)} rollouts of {', '.join(tasks[:5])}{', ...' if len(tasks) > 5 else ''}: {error}",
+            file=sys.stderr,
+        )
+        self._last_failure = error
+
     # --- reward and credit -------------------------------------------------------------------------------------
 
     def _selection_reward(self, environments: Sequence[Any], log_metric: Callable, **_: Any) -> list[float]:
         """The one reward function that TRL sees; it also logs the named parts and the search metrics."""
         self._trajectories = [environment.episode.trajectory() for environment in environments]
-        self._reward_parts = [reward_parts(t, self._reward_options) for t in self._trajectories]
+        self._reward_parts = [self._rewards(t, self._reward_options) for t in self._trajectories]
         for trajectory, parts in zip(self._trajectories, self._reward_parts, strict=True):
+            if is_dropped(trajectory):
+                parts.update(dict.fromkeys(parts, float("nan")))
+                continue
             scores = score_trajectory(trajectory)
             for name in ("f1", "match"):
                 log_metric(f"reward_{name}", scores[name])
             for name in ("srecall", "recall", "precision", "searches", "useless_searches", "answered"):
                 log_metric(name, scores[name])
-            log_metric("reward_format", parts["format"])
+            for name in parts.keys() - {"selection"}:
+                log_metric(f"reward_{name}", parts[name])
             if scores["srecall"] == 1.0:
                 log_metric("match_given_complete", scores["match"])
             log_metric("malformed_turns", sum(e.kind.value not in ("search", "answer") for e in trajectory.events))
         return [sum(parts.values()) for parts in self._reward_parts]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.curriculum.begin(self.state.global_step, self.state.max_steps)
         out = super()._generate_and_score_completions(inputs)
         credit, first = self._group_credit(len(inputs))
         local = slice(first, first + len(inputs))
@@ -138,6 +163,7 @@ class ToolSearchTrainer(GRPOTrainer):
         device = out["completion_ids"].device
         out["advantages"] = torch.as_tensor(per_token, dtype=torch.float32, device=device)
         kept_mask = torch.as_tensor(kept, device=device)
+        self._leave_out_dropped(out)
         generated = out["tool_mask"] * out["completion_mask"]  # TRL pads tool_mask with 1
         num_kept = self.accelerator.gather((generated * kept_mask).sum()).sum()
         num_generated = self.accelerator.gather(generated.sum()).sum()
@@ -148,9 +174,31 @@ class ToolSearchTrainer(GRPOTrainer):
             # Removed events have advantage 0 but stay under the KL term, which keeps the policy answering. TRL divides
             # both terms by one count: the KL is a mean over all generated tokens, the policy term over the kept ones.
             out["advantages"] = out["advantages"] * (num_generated / num_kept.clamp(min=1))
+            out["num_items_in_batch"] = num_generated.to(out["num_items_in_batch"].dtype)
         self._log_credit(credit, num_kept, num_generated)
         self._record(advantages, keep, credit.z[local], first)
         return out
+
+    def _leave_out_dropped(self, out: dict[str, Any]) -> None:
+        """Rollouts that failed searches ended leave both terms of the loss, and the count of rollouts it divides by.
+
+        Raises RetrieverError, on all ranks alike, if they are too many.
+        """
+        lost = [int(is_dropped(t)) for t in self._trajectories]
+        dropped = torch.tensor(lost, device=out["tool_mask"].device)
+        everywhere = self.accelerator.gather(dropped)
+        self._log("dropped_rollouts", float(everywhere.sum()))
+        share = float(everywhere.float().mean())
+        if share > self._max_dropped_share:
+            raise RetrieverError(
+                f"step {self.state.global_step}: failed searches dropped {int(everywhere.sum())} of {len(everywhere)} "
+                f"rollouts, more than max_dropped_share {self._max_dropped_share} allows"
+                + (f"; last failure: {self._last_failure}" if self._last_failure else "")
+            )
+        if share:
+            out["tool_mask"] = out["tool_mask"] * (1 - dropped)[:, None]
+            if self.loss_type in ROW_MEAN_LOSSES:
+                out["advantages"] = out["advantages"] / (1 - share)
 
     def _group_credit(self, num_local: int) -> tuple[Credit, int]:
         """Credit of all rollouts of all ranks (a group may straddle ranks), and the index of this rank's first one."""
@@ -166,13 +214,16 @@ class ToolSearchTrainer(GRPOTrainer):
         batch = pack_rollouts(*columns, [i // size for i in range(len(everyone))])
         return self._credit(batch, self._credit_options), self.accelerator.process_index * num_local
 
+    def _log(self, name: str, value: float) -> None:
+        """A figure of all ranks; ``log_metric`` averages figures of single rollouts."""
+        self._metrics["train" if self.model.training else "eval"][name].append(value)
+
     def _log_credit(self, credit: Credit, num_kept: torch.Tensor, num_generated: torch.Tensor) -> None:
-        mode = "train" if self.model.training else "eval"
         kept = credit.keep
-        self._metrics[mode]["credit/kept_token_share"].append(float(num_kept / num_generated.clamp(min=1)))
-        self._metrics[mode]["credit/kept_zero_share"].append(
-            float((credit.advantages[kept] == 0).mean()) if kept.any() else 0.0
-        )
+        self._log("credit/kept_token_share", float(num_kept / num_generated.clamp(min=1)))
+        self._log("credit/kept_zero_share", float((credit.advantages[kept] == 0).mean()) if kept.any() else 0.0)
+        if self.curriculum.phase.number:
+            self._log("curriculum/phase", float(self.curriculum.phase.number))
 
     def _record(self, advantages: np.ndarray, keep: np.ndarray, z: np.ndarray, first: int) -> None:
         if self._recorder is None or not self.model.training or not self.accelerator.is_main_process:
@@ -184,7 +235,7 @@ class ToolSearchTrainer(GRPOTrainer):
                 group=(first + i) // self.num_generations,
                 rollout=(first + i) % self.num_generations,
                 trajectory=trajectory,
-                rewards=self._reward_parts[i],
+                rewards={} if is_dropped(trajectory) else self._reward_parts[i],
                 advantages=advantages[i],
                 keep=keep[i],
                 z=z[i],
@@ -203,41 +254,3 @@ class ToolSearchTrainer(GRPOTrainer):
     def trajectories(self) -> list[Trajectory]:
         """Trajectories of the newest batch on this rank."""
         return self._trajectories
-
-
-class ResumableSampler(Sampler):
-    """TRL's prompt order, also after a resumption in a later pass over the data.
-
-    TRL shuffles each pass with the next numbers of one generator, so a resumed run would take the first pass's order
-    again. ``passes_done()`` is asked when a pass begins. Transformers skips what the pass has had before.
-    """
-
-    def __init__(self, sampler: RepeatSampler, passes_done: Callable[[], int]):
-        self._sampler, self._passes_done = sampler, passes_done
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        generator = self._sampler.generator.manual_seed(self._sampler.seed)
-        for _ in range(self._passes_done()):
-            torch.randperm(self._sampler.num_samples, generator=generator)
-        yield from self._sampler
-
-
-def spread_over_tokens(
-    spans: Sequence[Sequence[tuple[int, int]]], advantages: np.ndarray, keep: np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Event values to token values: spans of B rollouts, [B, E], [B, E] bool, (B, T) -> [B, T] float, [B, T] int.
-
-    Tokens outside every span get 0. A span beyond T is an error of ours and raises ValueError.
-    """
-    per_token, kept = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    for i, events in enumerate(spans):
-        for e, (start, end) in enumerate(events):
-            if end > shape[1]:
-                raise ValueError(f"event {e} of rollout {i} ends at token {end}, but the batch has {shape[1]}")
-            if keep[i, e]:
-                per_token[i, start:end] = advantages[i, e]
-                kept[i, start:end] = 1
-    return per_token, kept

@@ -9,6 +9,7 @@ from autotools.schema import EventKind, Hit, ToolId, ToolSpec
 from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchSettings
 from autotools.search.prompt import SEARCH_TOOL, prompt_messages
+from rl.curriculum import Curriculum, CurriculumOptions
 from rl.environment import SearchEnvironment, environment_factory, prompt_rows
 
 ROW = {"id": "p1", "query": "lyrics please", "targets": ["Music.song_box.lyrics"], "level": "I1", "prompt": []}
@@ -20,7 +21,8 @@ def environment(ten_tools: list[ToolSpec], ten_names: NameIndex) -> SearchEnviro
         hits = [Hit(id=s.id, score=1.0, document=s.description) for s in ten_tools if s.id.category in categories]
         return [hits[:k]] * len(queries)
 
-    return environment_factory(search_batch, ten_names, SearchSettings(top_k=2))()
+    curriculum = Curriculum(CurriculumOptions(), SearchSettings(top_k=2))
+    return environment_factory(search_batch, ten_names, curriculum)()
 
 
 def test_schema_that_trl_renders_is_the_one_we_prompt_with() -> None:

@@ -5,9 +5,7 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("trl")
-
-from rl.trainer import spread_over_tokens
+from rl.spreading import spread_over_tokens
 
 
 def test_a_batch_by_hand() -> None:

@@ -55,7 +55,7 @@ def test_dry_run_says_what_would_be_done(
     [
         (["--learn_rate", "1"], "did you mean 'learning_rate'"),
         (["--search.topk", "3"], "did you mean 'search.top_k'"),
-        (["--algorithm", "ppo"], "known: toolsearcher, grpo"),
+        (["--algorithm", "ppo"], "known: toolsearcher, grpo, gspo, gdpo, rloo, marag, event_grpo"),
         (["--max_completion_length", "99"], "contradicts search.total_tokens 300"),
         (["--encoder", "dense"], "unknown encoder 'dense'"),
         (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),
