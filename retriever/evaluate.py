@@ -196,6 +196,9 @@ def _open(args: EvaluateArgs, encoder: str) -> "SearchEngine":
 def _command(args: EvaluateArgs, encoder: str) -> str:
     """The command that evaluates one encoder, for a machine that has it."""
     words = ["--corpus", args.corpus, "--queries", *args.queries, "--encoder", encoder, "--k", *map(str, args.k)]
+    words += ["--turns", str(args.turns), "--hits", str(args.hits)]
+    words += ["--split", args.split] if args.split else []
+    words += ["--constrained"] if args.constrained else []
     return shlex.join(["python", "-m", "retriever.evaluate", *words, "--out", f"{encoder.replace('/', '_')}.json"])
 
 

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Results = Mapping[str, Mapping[str, Any]]
+SEARCHERS = {
+    "own_document": "seen by document", "own_description": "seen by description", "user_query": "seen by request",
+}  # fmt: skip
 
 
 def print_results(results: Results, failed: Mapping[str, Mapping[str, str]], common: Mapping[str, Any]) -> None:
@@ -17,51 +20,43 @@ def print_results(results: Results, failed: Mapping[str, Mapping[str, str]], com
     _say(console, f"{corpus['tools']:,} tools in {corpus['categories']} categories; {kept} of {read} requests")
     if kept < read:
         _say(console, f"{read - kept} requests set aside; {len(dangling)} targets are not in the corpus")
-    if results:
-        console.print(_scores(results, common["k"]))
-        console.print(_groups(results, 5 if 5 in common["k"] else common["k"][0]))
+    inside = {name: result["constrained"] for name, result in results.items() if "constrained" in result}
+    for scope, parts in (("whole corpus", results), ("in the category of the targets", inside)):
+        if parts:
+            console.print(_scores(scope, parts, common["k"]))
+            console.print(_groups(scope, parts, 5 if 5 in common["k"] else common["k"][0]))
     for name, why in failed.items():
         _say(console, f"not run: {name}: {why['reason']}\n  {why['command']}")
 
 
-def _columns(results: Results) -> dict[str, Mapping[str, Any]]:
-    """Column title -> figures: each encoder, then each with the category given."""
-    out = dict(results)
-    out |= {f"{name} (category)": part["constrained"] for name, part in results.items() if "constrained" in part}
-    return out
-
-
-def _scores(results: Results, ks: Sequence[int]) -> Any:
-    columns = _columns(results)
-    table = _table("score ± half the 95 % interval", ["all requests", *columns])
-    table.add_row("searches", *(str(part["overall"]["n"]) for part in columns.values()))
+def _scores(scope: str, results: Results, ks: Sequence[int]) -> Any:
+    first = next(iter(results.values()))
+    table = _table(f"{scope}: {first['overall']['n']} searches, ± half the 95 % interval", ["score", *results])
     for score in ("recall", "ndcg", "comp"):
         table.add_section()
         for k in ks:
-            table.add_row(f"{score}@{k}", *(_cell(part["overall"], f"{score}@{k}") for part in columns.values()))
+            table.add_row(f"{score}@{k}", *(_cell(part["overall"], f"{score}@{k}") for part in results.values()))
     table.add_section()
-    table.add_row("mrr", *(_cell(part["overall"], "mrr") for part in columns.values()))
+    table.add_row("mrr", *(_cell(part["overall"], "mrr") for part in results.values()))
     table.add_section()
-    limits = next(iter(columns.values()))["ceiling"]
-    table.add_row(f"targets seen in {limits['turns']} x {limits['k']} hits,", *("" for _ in columns))
-    searchers = {"own_document": "their text", "own_description": "their description", "user_query": "the request"}
-    for key, words in searchers.items():
-        shares = [part["ceiling"].get(key) for part in columns.values()]
-        table.add_row(f"  searching with {words}", *(_cell(share, "share") if share else "-" for share in shares))
+    for searcher, label in SEARCHERS.items():
+        shares = [part["ceiling"].get(searcher) for part in results.values()]
+        if any(shares):
+            table.add_row(label, *(_cell(share, "share") if share else "-" for share in shares))
+    turns, hits = first["ceiling"]["turns"], first["ceiling"]["k"]
+    table.caption = f"seen by: share of targets among {turns} x {hits} hits, searching with that text"
     return table
 
 
-def _groups(results: Results, k: int) -> Any:
-    columns = _columns(results)
+def _groups(scope: str, results: Results, k: int) -> Any:
     first = next(iter(results.values()))
-    table = _table(f"recall@{k} by group", ["requests", *columns])
+    table = _table(f"recall@{k}, {scope}", ["requests", "n", *results])
     for kind in ("by_group", "by_num_targets"):
         table.add_section()
-        for group in first[kind]:
+        for group, part in first[kind].items():
             unit = "" if kind == "by_group" else " target" if group == "1" else " targets"
-            parts = [part[kind].get(group) for part in columns.values()]
-            cells = [f"{_cell(part, f'recall@{k}')} n {part['n']}" if part else "-" for part in parts]
-            table.add_row(f"{group}{unit}", *cells)
+            cells = [_cell(result[kind][group], f"recall@{k}") for result in results.values()]
+            table.add_row(f"{group}{unit}", str(part["n"]), *cells)
     return table
 
 
