@@ -26,6 +26,9 @@ class ServeArgs:
     encoder: str = field(default="bm25", metadata={"help": "bm25 | hybrid | a recipe name | a model folder or hub id"})
     index: str | None = field(default=None, metadata={"help": "index folder made by python -m retriever.build"})
     device: str = field(default="auto", metadata={"help": "where the encoder runs: auto | cpu | cuda"})
+    threads: int | None = field(
+        default=None, metadata={"help": "CPU threads of encoder and search; default: OMP_NUM_THREADS, else 1"}
+    )
     host: str = field(default="127.0.0.1", metadata={"help": "address; any other than loopback needs --token_env"})
     port: int = field(default=8321, metadata={"help": "port; 0 picks a free one"})
     token_env: str = field(default="", metadata={"help": "NAME of the environment variable that holds a bearer token"})
@@ -41,6 +44,8 @@ class ServeArgs:
         for name in ("batch_queries", "max_waiting", "max_queries", "max_query_chars", "max_body_bytes", "max_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads must be 1 or more, not {self.threads}")
         if not self.timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0, not {self.timeout_s}")
         if not self.token_env and not _is_loopback(self.host):
@@ -124,6 +129,9 @@ def main(argv: list[str] | None = None) -> int:
     if config.dry_run:
         print(f"would serve {args.tools} with {args.encoder} on {args.host}:{args.port}")
         return 0
+    if args.threads or "OMP_NUM_THREADS" not in os.environ:
+        # Before torch is imported. Beside other busy processes more threads wait for each other: up to 30 x slower.
+        os.environ["OMP_NUM_THREADS"] = str(args.threads or 1)
     from retriever.engine import open_engine
     from retriever.search_request import Limits
     from retriever.server_app import SearchApp, Settings

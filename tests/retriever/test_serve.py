@@ -297,6 +297,7 @@ def test_an_answer_owed_is_given_before_the_end():
 
 
 def test_what_is_wrong_is_one_line(tools, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen(1)
@@ -315,6 +316,8 @@ def test_what_is_wrong_is_one_line(tools, tmp_path, monkeypatch):
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="NO_SUCH_TOKEN .* is not set"):
         serve.main(["--tools", str(tools), "--token_env", "NO_SUCH_TOKEN"])
+    with pytest.raises(ConfigError, match="threads must be 1 or more, not 0"):
+        serve.main(["--tools", str(tools), "--threads", "0"])
     with pytest.raises(ConfigError, match="max_waiting must be 1 or more"):
         serve.main(["--tools", str(tools), "--max_waiting", "0"])
     assert serve.main(["--tools", "nowhere", "--dry_run"]) == 0
