@@ -61,7 +61,9 @@ class ServerMetrics:
         name = "retriever_requests_total"
         lines = [f"# HELP {name} answered requests by path and status", f"# TYPE {name} counter"]
         lines += [f'{name}{{path="{p}",status="{s}"}} {n}' for (p, s), n in sorted(self.requests.items())]
-        lines += self.request_s.lines("retriever_request_seconds", "seconds from the head of a /search request to its answer")
+        lines += self.request_s.lines(
+            "retriever_request_seconds", "seconds from the head of a /search request to its answer"
+        )
         lines += self.batch_queries.lines("retriever_batch_queries", "queries in one engine call")
         lines += self.batch_s.lines("retriever_batch_seconds", "time of one engine call")
         for key, value in gauges.items():
