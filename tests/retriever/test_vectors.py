@@ -61,8 +61,8 @@ def test_copies_of_a_document_come_in_the_order_of_their_ids(k: int) -> None:
     matrix[rng.permutation(400)[:100]] = matrix[0]
     matrix[300:360] = matrix[299]
     offsets = _offsets({"A": 150, "B": 250})
-    queries = np.concatenate([matrix[[0, 299]], _unit(rng, 6, 32)])
-    categories = [None, None, "A", "B", None, "A", "B", None]
+    queries = np.concatenate([matrix[[0, 299, 299, 0, 0]], _unit(rng, 6, 32)])
+    categories = [None, None, "B", "A", "B", "A", "B", None, "A", "B", None]
     engine = _check(matrix, _ids(400, 4), offsets, queries, categories, k)
     assert (engine.scans > 0) == (k < 50)  # the fetched candidates were all ties, so the rows had to be scanned
 
