@@ -3,7 +3,7 @@
 import pytest
 
 from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
-from rl.rewards import RewardOptions, reward_parts
+from rl.rewards import RewardOptions, marag_parts, reward_parts
 
 A, B, C = (ToolId(category="c", tool="t", api=api) for api in "abc")
 
@@ -48,3 +48,29 @@ def test_format_bonus_only_for_an_answer() -> None:
     options = RewardOptions(format_bonus=0.1)
     assert reward_parts(trajectory((A,), ()), options) == {"selection": 0.0, "format": 0.1}
     assert reward_parts(trajectory((A,), None), options) == {"selection": 0.0, "format": 0.0}
+
+
+def test_marag_rewards_by_hand() -> None:
+    """Names c.t.a, c.t.b: pieces {c, t, a} and {c, t, b}; targets a and b together {c, t, a, b}."""
+
+    def parts(*args: object) -> list[float]:
+        values = marag_parts(trajectory(*args), RewardOptions(selection="match", format_bonus=9.0))  # type: ignore[arg-type]
+        assert list(values) == ["answer", "exploration", "retrieval"]
+        return list(values.values())
+
+    assert parts((A, B), (A, B)) == pytest.approx([1, 1, 1])
+    assert parts((A, B, C), (A,)) == pytest.approx([2 * 3 / 7, 1, 2 * 2 / 5])
+    assert parts((A,), (B,)) == pytest.approx([0, 1, 2 / 3])  # b was never shown: none of its pieces counts
+    assert parts((A,), (A, B)) == pytest.approx([2 * 3 / (3 + 3 + 4), 1, 2 / 3])
+    assert parts((A, B), (), ("c.t.a",)) == pytest.approx([0, 1, 1])
+    assert parts((), None) == pytest.approx([0, 1, 0])
+
+
+def test_marag_exploration_counts_turns_that_are_no_answer() -> None:
+    events = [Event(kind=kind, text="s") for kind in (EventKind.SEARCH, EventKind.MALFORMED_CALL, EventKind.SEARCH)]
+    for number, want in ((0, 1.0), (1, 1.0), (2, 1.0), (3, 2 / 3)):
+        sample = Trajectory(
+            task_id="t", query="q", targets=(A, B), events=(*events[:number], Event(kind=EventKind.ANSWER, text="a")),
+            selection=(A,), stop_reason=StopReason.ANSWERED,
+        )  # fmt: skip
+        assert marag_parts(sample, RewardOptions())["exploration"] == pytest.approx(want)
