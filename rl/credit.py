@@ -59,14 +59,21 @@ def group_zscores(
     Rows that are not included neither count in mean and deviation nor get a value (0). Groups with fewer than two
     included rows, and columns whose deviation is below EPS, give 0. ``std=False``: centred, not divided.
     """
+    centred, deviation = group_centred(values, groups, include)
+    return np.where(deviation >= EPS, centred / (deviation + EPS if std else 1.0), 0.0)
+
+
+def group_centred(
+    values: np.ndarray, groups: np.ndarray, include: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Like ``group_zscores``, but the centred values [N, M] and their group's unbiased deviation [N, M] apart."""
     weight = np.ones(len(values)) if include is None else include.astype(float)
     _, index = np.unique(groups, return_inverse=True)
     count = _group_sums(weight[:, None], index)
     clean = np.where(weight[:, None] > 0, values, 0.0)
     centred = (clean - (_group_sums(clean, index) / np.maximum(count, 1))[index]) * weight[:, None]
-    deviation = np.sqrt(_group_sums(centred**2, index) / np.maximum(count - 1, 1))
-    usable = (deviation >= EPS)[index]  # the deviation of a single row is 0
-    return np.where(usable, centred / (deviation[index] + EPS if std else 1.0), 0.0)
+    deviation = np.sqrt(_group_sums(centred**2, index) / np.maximum(count - 1, 1))  # of a single row: 0
+    return centred, deviation[index]
 
 
 def _group_sums(values: np.ndarray, index: np.ndarray) -> np.ndarray:
