@@ -12,7 +12,7 @@ hooks of trl 1.16 (tests pin their signatures):
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,11 @@ from autotools.errors import RetrieverError
 from autotools.schema import Trajectory
 from autotools.search.episode import Episode, SearchBatch
 from autotools.search.rollout import Rollout, take_turns
-from evaluation.selection import score_trajectory
 from rl.algorithms import CreditFunction
 from rl.credit import Credit, CreditOptions, pack_rollouts
 from rl.curriculum import Curriculum
+from rl.facts import RolloutFacts, rollout_facts, tasks_behind
+from rl.metrics import step_metrics
 from rl.recorder import CreditedTrajectory, TrajectoryRecorder
 from rl.rewards import RewardFunction, RewardOptions, reward_parts
 from rl.sampling import ResumableSampler
@@ -65,6 +66,8 @@ class ToolSearchTrainer(GRPOTrainer):
         self._renderer = ChatRenderer(self._tokenizer, dict(self.chat_template_kwargs or {}))
         self._rollouts: list[Rollout] = []
         self._last_failure: RetrieverError | None = None
+        self.tasks_behind: dict[str, list[str]] = {}
+        """Per figure that an alarm watches, the tasks of the newest batch that make it bad."""
 
     def _get_train_sampler(self, dataset: Any = None) -> Sampler:
         sampler = super()._get_train_sampler(dataset)
@@ -132,24 +135,13 @@ class ToolSearchTrainer(GRPOTrainer):
 
     # --- reward and credit -------------------------------------------------------------------------------------
 
-    def _selection_reward(self, environments: Sequence[Any], log_metric: Callable, **_: Any) -> list[float]:
-        """The one reward function that TRL sees; it also logs the named parts and the search metrics."""
+    def _selection_reward(self, environments: Sequence[Any], **_: Any) -> list[float]:
+        """The one reward function that TRL sees; its named parts are kept for the credit and the figures."""
         self._trajectories = [environment.episode.trajectory() for environment in environments]
         self._reward_parts = [self._rewards(t, self._reward_options) for t in self._trajectories]
         for trajectory, parts in zip(self._trajectories, self._reward_parts, strict=True):
             if is_dropped(trajectory):
                 parts.update(dict.fromkeys(parts, float("nan")))
-                continue
-            scores = score_trajectory(trajectory)
-            for name in ("f1", "match"):
-                log_metric(f"reward_{name}", scores[name])
-            for name in ("srecall", "recall", "precision", "searches", "useless_searches", "answered"):
-                log_metric(name, scores[name])
-            for name in parts.keys() - {"selection"}:
-                log_metric(f"reward_{name}", parts[name])
-            if scores["srecall"] == 1.0:
-                log_metric("match_given_complete", scores["match"])
-            log_metric("malformed_turns", sum(e.kind.value not in ("search", "answer") for e in trajectory.events))
         return [sum(parts.values()) for parts in self._reward_parts]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -202,20 +194,20 @@ class ToolSearchTrainer(GRPOTrainer):
 
     def _group_credit(self, num_local: int) -> tuple[Credit, int]:
         """Credit of all rollouts of all ranks (a group may straddle ranks), and the index of this rank's first one."""
-        mine = []
-        for trajectory, parts in zip(self._trajectories, self._reward_parts, strict=True):
-            index = {t: i for i, t in enumerate(trajectory.targets)}
-            found = [[index[t] for t in event] for event in trajectory.first_found()]
-            answered = trajectory.selection is not None
-            mine.append((found, len(trajectory.targets), answered, sum(parts.values())))
-        everyone = gather_object(mine)
+        rollouts = zip(self._trajectories, self._reward_parts, self._episodes(), strict=True)
+        mine = [rollout_facts(t, r, max_turns=e.settings.max_turns, corpus=e.names) for t, r, e in rollouts]
+        facts: list[RolloutFacts] = gather_object(mine)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        columns = zip(*everyone, strict=True)
-        batch = pack_rollouts(*columns, [i // size for i in range(len(everyone))])
-        return self._credit(batch, self._credit_options), self.accelerator.process_index * num_local
+        columns = zip(*((f.found, f.num_targets, f.answered, sum(f.rewards.values())) for f in facts), strict=True)
+        batch = pack_rollouts(*columns, [i // size for i in range(len(facts))])
+        credit = self._credit(batch, self._credit_options)
+        for name, value in step_metrics(facts, credit, group_size=size).items():
+            self._log(name, value)
+        self.tasks_behind = tasks_behind(facts, credit, group_size=size)
+        return credit, self.accelerator.process_index * num_local
 
     def _log(self, name: str, value: float) -> None:
-        """A figure of all ranks; ``log_metric`` averages figures of single rollouts."""
+        """A figure of the whole batch, the same on every rank."""
         self._metrics["train" if self.model.training else "eval"][name].append(value)
 
     def _log_credit(self, credit: Credit, num_kept: torch.Tensor, num_generated: torch.Tensor) -> None:
