@@ -1,11 +1,15 @@
 """Writes sampled trajectories with their credit as JSON lines: what the report and the viewer read."""
 
 import json
+import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from autotools.rundir import write_json
 from autotools.schema import Trajectory
 
 
@@ -47,19 +51,60 @@ class CreditedTrajectory:
 
 
 class TrajectoryRecorder:
-    """Appends whole groups: the first ``groups_per_step`` of every ``every``-th step."""
+    """Appends whole groups of every ``every``-th step until the file has ``max_mb`` megabytes (0: no limit).
 
-    def __init__(self, path: str | Path, *, every: int = 5, groups_per_step: int = 2):
+    ``choice``: the ``first`` groups of the batch, or ``random`` ones of all ranks (the same for a ``seed``).
+    A group that has no room is the end of the recording: ``stopped_at`` then holds the step, and stderr says so once.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        every: int = 5,
+        groups_per_step: int = 2,
+        max_mb: float = 0.0,
+        choice: Literal["first", "random"] = "first",
+        seed: int = 0,
+    ):
         self.path, self.every, self.groups_per_step = Path(path), every, groups_per_step
+        self.max_mb, self.choice, self.seed = max_mb, choice, seed
+        self._mark = self.path.with_name(self.path.name + ".full")
 
     def is_due(self, step: int) -> bool:
-        """Whether ``record`` would write at this step."""
-        return self.every > 0 and step % self.every == 0
+        """Whether ``record`` is to be called at this step. It looks at no file, so that all ranks agree."""
+        return self.every > 0 and self.groups_per_step > 0 and step % self.every == 0
 
-    def record(self, step: int, trajectories: Sequence[CreditedTrajectory]) -> None:
-        """Write the chosen groups of one step; a step that is not due writes nothing."""
-        if not self.is_due(step):
+    def groups(self, step: int, count: int) -> set[int]:
+        """Which of a step's ``count`` groups are recorded."""
+        wanted = min(self.groups_per_step, count)
+        if self.choice == "first":
+            return set(range(wanted))
+        return set(random.Random(f"{self.seed} {step}").sample(range(count), wanted))
+
+    def stopped_at(self) -> int | None:
+        """The step whose groups had no more room, or None."""
+        return json.loads(self._mark.read_text(encoding="utf-8"))["step"] if self._mark.is_file() else None
+
+    def record(self, step: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Write a step's rows (``CreditedTrajectory.row``), group by group, as far as there is room."""
+        stopped = self.stopped_at()
+        if stopped is not None and stopped < step:
             return
-        lines = [json.dumps(t.row(step), separators=(",", ":")) for t in trajectories if t.group < self.groups_per_step]
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
+        self._mark.unlink(missing_ok=True)  # a run resumed from before that step: it decides again
+        for _, members in groupby(rows, key=lambda row: row["group"]):
+            text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in members)
+            if self._has_room(len(text)):  # of ASCII only, so characters are bytes
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(text)
+                continue
+            write_json(self._mark, {"step": step, "max_mb": self.max_mb})
+            print(
+                f"warning: step {step}: {self.path} has reached record_max_mb {self.max_mb:g}, recording ends",
+                file=sys.stderr,
+            )
+            return
+
+    def _has_room(self, size: int) -> bool:
+        used = self.path.stat().st_size if self.path.is_file() else 0
+        return not self.max_mb or used + size <= self.max_mb * 1e6

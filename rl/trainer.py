@@ -218,14 +218,16 @@ class ToolSearchTrainer(GRPOTrainer):
             self._log("curriculum/phase", float(self.curriculum.phase.number))
 
     def _record(self, advantages: np.ndarray, keep: np.ndarray, z: np.ndarray, first: int) -> None:
-        if self._recorder is None or not self.model.training or not self.accelerator.is_main_process:
-            return
-        if not self._recorder.is_due(self.state.global_step):  # before the tokens are decoded for nothing
-            return
+        """Whole groups, wherever their rollouts were played: each rank sends its part of the chosen ones."""
+        step, size = self.state.global_step, self.num_generations
+        if self._recorder is None or not self.model.training or not self._recorder.is_due(step):
+            return  # before the tokens are decoded for nothing
+        count = len(self._trajectories) * self.accelerator.num_processes // size
+        chosen = self._recorder.groups(step, count)
         rows = [
             CreditedTrajectory(
-                group=(first + i) // self.num_generations,
-                rollout=(first + i) % self.num_generations,
+                group=(first + i) // size,
+                rollout=(first + i) % size,
                 trajectory=trajectory,
                 rewards={} if is_dropped(trajectory) else self._reward_parts[i],
                 advantages=advantages[i],
@@ -233,10 +235,13 @@ class ToolSearchTrainer(GRPOTrainer):
                 z=z[i],
                 spans=self._rollouts[i].spans,
                 tokens=[self._token_texts(self._rollouts[i].completion_ids[a:b]) for a, b in self._rollouts[i].spans],
-            )
+            ).row(step)
             for i, trajectory in enumerate(self._trajectories)
+            if (first + i) // size in chosen
         ]
-        self._recorder.record(self.state.global_step, rows)
+        rows = gather_object(rows)
+        if self.accelerator.is_main_process:
+            self._recorder.record(step, rows)
 
     def _token_texts(self, ids: list[int]) -> list[str]:
         """Each token decoded alone; a token that holds only part of a character gives U+FFFD."""
