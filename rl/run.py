@@ -13,6 +13,7 @@ from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchBatch
 from retriever.corpus import load_tools
 from retriever.engine import open_engine
+from rl.alarms import alarm_callback
 from rl.algorithms import get_algorithm
 from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
@@ -90,8 +91,15 @@ def _trainer(
     args, search = config.top(RLArgs), config.section("search")
     algorithm, curriculum = get_algorithm(args.algorithm), Curriculum(config.section("curriculum"), search)
     model, tokenizer, search_batch = start
-    recorder = TrajectoryRecorder(run.path / TRAJECTORIES, every=args.record_every, groups_per_step=args.record_groups)
-    return ToolSearchTrainer(
+    recorder = TrajectoryRecorder(
+        run.path / TRAJECTORIES,
+        every=args.record_every,
+        groups_per_step=args.record_groups,
+        max_mb=args.record_max_mb,
+        choice=args.record_choice,
+        seed=trl_args.seed,
+    )
+    trainer = ToolSearchTrainer(
         model=model,
         args=trl_args,
         train_dataset=Dataset.from_list(prompt_rows(rows, names, search)),
@@ -113,6 +121,8 @@ def _trainer(
             *([curriculum_callback(curriculum)] if curriculum.options.mode != "off" else []),
         ],
     )
+    trainer.add_callback(alarm_callback(run.path, config.section("alarms"), lambda: trainer.tasks_behind))
+    return trainer
 
 
 def _saves_inside_a_generation(trl_args: Any) -> bool:

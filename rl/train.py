@@ -1,13 +1,15 @@
 """RL of a tool searcher: ``deepspeed rl/train.py --config configs/rl/quickstart.yaml`` (or accelerate launch, python).
 
-Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, curriculum, lora.
+Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, curriculum, alarms, lora.
 """
 
 import sys
 from dataclasses import dataclass, field
+from typing import Literal
 
 from autotools.config import load_config, run_main
 from autotools.search.episode import SearchSettings
+from rl.alarm_rules import AlarmOptions
 from rl.credit_options import CreditOptions
 from rl.curriculum import CurriculumOptions
 from rl.rewards import RewardOptions
@@ -32,6 +34,10 @@ class RLArgs:
     )
     record_every: int = field(default=5, metadata={"help": "steps between recorded trajectories; 0: none"})
     record_groups: int = field(default=2, metadata={"help": "groups recorded at such a step"})
+    record_choice: Literal["first", "random"] = field(
+        default="first", metadata={"help": "the first groups of the batch, or seeded random ones of all ranks"}
+    )
+    record_max_mb: float = field(default=200.0, metadata={"help": "size at which recording ends; 0: no limit"})
     resume: bool = field(default=False, metadata={"help": "continue in output_dir from its newest checkpoint"})
     overwrite: bool = field(default=False, metadata={"help": "delete output_dir's earlier run first"})
 
@@ -42,6 +48,7 @@ SECTIONS = {
     "credit": CreditOptions,
     "reward": RewardOptions,
     "curriculum": CurriculumOptions,
+    "alarms": AlarmOptions,
     "lora": LoraArgs,
 }
 
