@@ -145,3 +145,29 @@ def test_without_lockstep_the_same_run_does_not_end_well(
     assert code != 0, output[-3000:]
     assert not (tmp_path / "run" / "manifest.json").exists()
     assert code is None or "gloo" in output or "mismatch" in output or "Connection" in output, output[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"beta": 0.1}, {"algorithm": "grpo"}, {"algorithm": "gspo"}],
+    ids=["toolsearcher", "toolsearcher with KL", "grpo", "gspo"],
+)
+def test_gradient_of_two_ranks_is_that_of_one(
+    keys: dict[str, Any], small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """Eight rollouts on one rank, or four on each of two (a group on each): the same mean gradient to 1e-5."""
+    import torch
+
+    script = str(Path(__file__).with_name("gradient_run.py"))
+    found = {}
+    for ranks in (1, 2):
+        words = rl_argv(small_world, tmp_path / f"run{ranks}", per_device_train_batch_size=8 // ranks, **keys)
+        start = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_addr"]
+        start += ["127.0.0.1", "--master_port", str(free_port()), script, str(tmp_path / f"{ranks}.pt")]
+        code, output = launch([*start, *words], tmp_path / f"log{ranks}", 300)
+        assert code == 0, output[-3000:]
+        found[ranks] = torch.load(tmp_path / f"{ranks}.pt")
+        assert found[ranks]["ranks"] == ranks
+    assert found[1]["gradient"].norm() > 1e-3
+    torch.testing.assert_close(found[2]["gradient"], found[1]["gradient"], atol=1e-5, rtol=0)
