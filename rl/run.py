@@ -17,6 +17,7 @@ from rl.alarms import alarm_callback
 from rl.algorithms import get_algorithm
 from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
+from rl.plan import describe
 from rl.prompts import read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
@@ -62,12 +63,10 @@ def plan(config: Config) -> str:
     args, trl_args = config.top(RLArgs), trainer_config(config)
     names = NameIndex(spec.id for spec in load_tools(args.tools))
     rows, rejects = read_prompts(args.data, names)
-    per_step = trl_args.generation_batch_size // trl_args.num_generations
     return (
         f"RL ({args.algorithm}) of {args.model}: {len(rows)} prompts ({len(rejects)} unusable ones left out), "
-        f"{len(names)} tools, {per_step} prompts x {trl_args.num_generations} rollouts per generation, "
-        f"max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, beta {trl_args.beta}; "
-        f"would write {args.output_dir}"
+        f"{len(names)} tools, max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, "
+        f"beta {trl_args.beta}; would write {args.output_dir}\n\n" + describe(config, trl_args, rows, names)
     )
 
 

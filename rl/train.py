@@ -1,6 +1,7 @@
 """RL of a tool searcher: ``deepspeed rl/train.py --config configs/rl/quickstart.yaml`` (or accelerate launch, python).
 
-Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, curriculum, alarms, lora.
+Keys are those of TRL's GRPOConfig plus the ones below; sections search, credit, reward, curriculum, alarms, lora, and
+plan (what --dry-run is to plan for).
 """
 
 import sys
@@ -12,9 +13,11 @@ from autotools.search.episode import SearchSettings
 from rl.alarm_rules import AlarmOptions
 from rl.credit_options import CreditOptions
 from rl.curriculum import CurriculumOptions
+from rl.plan import PlanOptions
 from rl.rewards import RewardOptions
 from training import compiled_ops
 from training.model_loading import LoraArgs
+from training.runtime import is_main_process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,7 @@ SECTIONS = {
     "curriculum": CurriculumOptions,
     "alarms": AlarmOptions,
     "lora": LoraArgs,
+    "plan": PlanOptions,
 }
 
 
@@ -60,7 +64,9 @@ def main(argv: list[str] | None = None) -> int:
     from rl.run import plan, train
 
     if config.dry_run:
-        print(plan(config))
+        text = plan(config)
+        if is_main_process():  # a launcher starts every rank
+            print(text)
         return 0
     train(config)
     return 0
