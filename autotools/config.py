@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 from autotools.config_values import (
     MISSING,
+    check_bounds,
     coerce_file_value,
     coerce_words,
     jsonable,
@@ -33,6 +34,7 @@ from autotools.config_values import (
     type_name,
 )
 from autotools.errors import AutoToolsError, ConfigError
+from autotools.rundir import claimed_folder, release_unused
 
 T = TypeVar("T")
 Schema = type | str
@@ -203,15 +205,23 @@ class _Reader:
     def __init__(self, keys: _Keys) -> None:
         self.keys = keys
         self.values: dict[str, Any] = {}
+        self.given: set[str] = set()  # also those whose value was refused: they are not missing, too
         self.problems: list[str] = []
         self.dry_run = False
 
-    def _put(self, source: str, key: str, convert: Callable[[_Field], Any]) -> None:
+    def _put(self, source: str, key: str, given: Any, convert: Callable[[_Field], Any]) -> None:
+        if key in self.keys.schemas and key not in self.keys.known:
+            inside = [name for name in self.keys.known if name.startswith(f"{key}.")]
+            self.problems.append(f"{source}: section '{key}' needs keys (such as {', '.join(inside[:1])}), got {given}")
+            return
         if key not in self.keys.known:
             self.problems.append(self.keys.unknown(source, key))
             return
+        self.given.add(key)
         try:
-            self.values[key] = convert(self.keys.known[key][0])
+            value = convert(self.keys.known[key][0])
+            check_bounds(key.rpartition(".")[2], value)
+            self.values[key] = value
         except ValueError as error:
             self.problems.append(f"{source}: key '{key}': {error}")
 
@@ -226,7 +236,9 @@ class _Reader:
             if key == "dry_run":
                 self.dry_run = value is True
             elif key not in _LAUNCHER_KEYS:
-                self._put(path, key, lambda field, v=value: coerce_file_value(v, field.annotation, field.default))
+                self._put(
+                    path, key, value, lambda field, v=value: coerce_file_value(v, field.annotation, field.default)
+                )
 
     def flag(self, key: str, words: list[str]) -> None:
         """Take one ``--key words...``."""
@@ -235,12 +247,13 @@ class _Reader:
         elif key == "config" and not words:
             self.problems.append(f"{COMMAND_LINE}: --config needs a file name")
         elif key != "config" and key not in _LAUNCHER_KEYS:
-            self._put(COMMAND_LINE, key, lambda field: coerce_words(words, field.annotation, field.default))
+            given = " ".join(words) or "none"
+            self._put(COMMAND_LINE, key, given, lambda field: coerce_words(words, field.annotation, field.default))
 
     def require(self) -> None:
         """Note every key that has neither a value nor a default."""
         for key, fields in self.keys.known.items():
-            if key not in self.values and any(field.default is MISSING for field in fields):
+            if key not in self.given and any(field.default is MISSING for field in fields):
                 what = fields[0].help or type_name(fields[0].annotation)
                 self.problems.append(f"missing key '{key}' ({what}); pass --{key} or set it in a --config file")
 
@@ -316,23 +329,45 @@ def help_text(sections: Sections, prog: str, description: str, positional: str |
 def run_main(main: Callable[[], int | None]) -> NoReturn:
     """Run an entry point: an AutoToolsError becomes ``error: ...`` and exit code 2, Ctrl-C becomes 130.
 
-    So does a full disk or a folder that may not be written: there a traceback tells a user nothing.
+    So does a full disk or a folder that may not be written: there a traceback tells a user nothing. A run folder that
+    was claimed for nothing is given back.
     """
+    code = 1
     try:
-        code = main() or 0
+        code = _exit_code(main)
+    finally:
+        if code:
+            release_unused()
+    sys.exit(code)
+
+
+def _exit_code(main: Callable[[], int | None]) -> int:
+    try:
+        return main() or 0
     except AutoToolsError as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
-        code = 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
+        return 2
+    except KeyboardInterrupt as error:
+        print(str(error) or "interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader went away (``| head``): not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        if error.errno not in _HOST_ERRORS:
+        return 0
+    except Exception as error:
+        line = _host_problem(error)
+        if not line:
             raise
-        print(f"error: {error.filename or 'cannot write'}: {error.strerror}", file=sys.stderr)
-        code = 2
-    sys.exit(code)
+        print(f"error: {line}", file=sys.stderr)
+        return 2
+
+
+def _host_problem(error: Exception) -> str:
+    """One line for what is wrong with the machine, naming a file or else the run folder; empty for a defect of ours."""
+    folder = claimed_folder()
+    if isinstance(error, OSError) and error.errno in _HOST_ERRORS:
+        return f"{error.filename or folder or 'cannot write'}: {error.strerror}"
+    text = str(error)  # libraries written in other languages have no errno to give
+    if folder and ("No space left on device" in text or "file write failed" in text):
+        return f"{folder}: cannot write, perhaps for want of disk space ({' '.join(text.split())[:200]})"
+    return ""

@@ -6,6 +6,7 @@ Pydantic does the conversion; this file adds what a person expects beyond it: ``
 
 import dataclasses
 import json
+import math
 import re
 import typing
 from collections.abc import Iterator
@@ -20,6 +21,15 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from autotools.errors import ConfigError
 
 MISSING = dataclasses.MISSING
+_BOUNDS = {  # by the key's own name: libraries' schemas take any number, and fail or train nonsense much later
+    "seed": (0, 2**32 - 1),  # numpy's
+    "data_seed": (0, 2**32 - 1),
+    "learning_rate": (0, math.inf),
+    "max_length": (1, math.inf),
+    "per_device_train_batch_size": (1, math.inf),
+    "per_device_eval_batch_size": (1, math.inf),
+    "gradient_accumulation_steps": (1, math.inf),
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -150,6 +160,19 @@ def coerce_file_value(value: Any, annotation: Any, default: Any = MISSING) -> An
     return _convert(value, annotation)
 
 
+def check_bounds(key: str, value: Any) -> None:
+    """Raise ValueError for a number that no run can use: not a number, or outside of what ``key`` allows."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if math.isnan(value):
+        raise ValueError("nan is not a number to compute with")
+    low, high = _BOUNDS.get(key, (-math.inf, math.inf))
+    if value < low:
+        raise ValueError(f"must be {low} or more, got {value}")
+    if key in _BOUNDS and (value > high or math.isinf(value)):
+        raise ValueError(f"must be {'finite' if math.isinf(value) else f'{high} or less'}, got {value}")
+
+
 def coerce_words(words: list[str], annotation: Any, default: Any = MISSING) -> Any:
     """Convert the command-line words after ``--key`` to ``annotation``. Raises ValueError saying what was expected."""
     if not words:
@@ -164,7 +187,8 @@ def coerce_words(words: list[str], annotation: Any, default: Any = MISSING) -> A
             return coerce_file_value(candidate, annotation, default)
         except ValueError as problem:
             first_problem = first_problem or problem
-    raise first_problem or ValueError(f"takes one value ({type_name(annotation)}), got {' '.join(words)!r}")
+    quote = f"; quote a text of several words: {' '.join(words)!r}" if _takes(annotation, str) else ""
+    raise first_problem or ValueError(f"takes one value ({type_name(annotation)}), got {len(words)}{quote}")
 
 
 def type_name(annotation: Any) -> str:

@@ -17,6 +17,14 @@ class DataError(AutoToolsError):
     """An input file is missing, empty, or malformed as a whole (single bad records are quarantined instead)."""
 
 
+class ModelError(DataError):
+    """A model folder (or a hub name) holds no model that can be loaded: missing, unfinished, or damaged."""
+
+
+class WriteError(AutoToolsError):
+    """A file cannot be written where it was asked for (full disk, read-only or missing folder)."""
+
+
 class ToolIdError(AutoToolsError, ValueError):
     """A text is not a tool id of the form ``category.tool.api``."""
 

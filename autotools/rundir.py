@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,27 +23,42 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from autotools.errors import DataError, RunFolderError
+from autotools.errors import DataError, RunFolderError, WriteError
 
 M = TypeVar("M", bound=BaseModel)
 _PACKAGES = ("torch", "transformers", "trl", "deepspeed", "peft", "accelerate", "datasets")
 _HOW_TO_RUN = {"resume", "overwrite", "dry_run", "resume_from_checkpoint"}  # may differ on resuming
 _MARKERS = ("run.json", "run_config.json", "manifest.json")
+_NO_WORK = {"run.json", "run_config.json", "rejected.jsonl"}  # a folder with nothing else holds no result
+_claimed: dict[Path, str] = {}  # folders that this process claimed, newest last -> "made", "found" or "resumed"
 
 
 # --- small files ------------------------------------------------------------------------------------------------
 
 
-def write_text(path: Path | str, text: str) -> None:
-    """Write a whole text file in one step (temporary file, then rename), making its folder if needed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """A failed write names the file that was asked for, not the temporary one, and never no file at all."""
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise WriteError(f"{path}: cannot write ({error.strerror or error})") from error
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a whole text file in one step (temporary file, then rename), making its folder if needed.
+
+    Raises WriteError naming ``path``.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _blaming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -91,11 +107,41 @@ def _parse(line: str, model: type[M] | None, where: str) -> Any:
     try:
         return model.model_validate_json(line) if model else json.loads(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{where}: not a {model.__name__ if model else ''}: {field}: {first['msg']}") from error
+        raise DataError(f"{where}: {_fault(error, model)}") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}") from error
+
+
+def _fault(error: ValidationError, model: type[BaseModel] | None) -> str:
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return f"not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
+    field = ".".join(str(part) for part in first["loc"])
+    return f"not a {model.__name__ if model else 'record'}: {f'{field}: ' if field else ''}{first['msg']}"
+
+
+def sort_jsonl(path: Path | str, model: type[M]) -> tuple[list[tuple[int, M]], list[dict[str, Any]]]:
+    """Usable rows as (line, object), the others as rejects {"source", "line", "reason"}; kept + rejected = read.
+
+    For files that people write: one bad line does not spoil the rest. Raises DataError if the file cannot be read.
+    """
+    path = Path(path)
+    kept: list[tuple[int, M]] = []
+    rejects: list[dict[str, Any]] = []
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    kept.append((number, model.model_validate_json(line.decode("utf-8"))))
+                except ValidationError as error:
+                    rejects.append({"source": path.name, "line": number, "reason": _fault(error, model)})
+                except UnicodeDecodeError as error:
+                    rejects.append({"source": path.name, "line": number, "reason": f"not UTF-8 ({error.reason})"})
+    except OSError as error:
+        raise DataError(f"{path}: cannot read ({error.strerror}); run the stage that makes it") from error
+    return kept, rejects
 
 
 def sha256_file(path: Path | str) -> str:
@@ -206,7 +252,8 @@ class RunDir:
         if not self.main:
             return
         clean = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "metrics.jsonl"
+        with _blaming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(clean, ensure_ascii=False) + "\n")
 
 
@@ -227,23 +274,30 @@ def config_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return sorted(key for key in a.keys() | b.keys() if a.get(key, missing) != b.get(key, missing))
 
 
-def claim_folder(path: Path, config: dict[str, Any], *, resume: bool | None, overwrite: bool) -> bool:
-    """Make ``path`` this run's folder; True if it continues an earlier run. Raises RunFolderError.
+def _named(path: Path | str) -> Path:
+    if not str(path):  # Path("") is the current folder, which --overwrite could delete
+        raise RunFolderError("the name of the run folder is empty; name one")
+    return Path(path)
 
-    A used folder is refused; ``overwrite`` deletes one that carries our marker, ``resume`` continues one of the same
-    config.
+
+def check_run(path: Path | str, config: dict[str, Any], *, resume: bool | None = None, overwrite: bool = False) -> str:
+    """What claiming ``path`` would do: ``start``, ``overwrite`` or ``resume``. Changes nothing; so for ``--dry_run``.
+
+    Raises RunFolderError where ``open_run`` would: a used folder without ``resume`` or ``overwrite``, an overwrite of
+    a folder without our marker, a resumption under another config.
     """
+    path = _named(path)
     if resume and overwrite:
         raise RunFolderError("--resume and --overwrite exclude each other; pass one of them")
-    if resume and path.is_dir():  # halves of files that a killed run was writing
-        for half in path.glob(".*.tmp"):
-            half.unlink(missing_ok=True)
-    used = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file; a run needs a folder, so name another")
+    # halves of files that a killed run was writing are nothing to resume
+    used = path.is_dir() and any(not (resume and _is_half(entry)) for entry in path.iterdir())
     if used and overwrite:
         if not any((path / marker).is_file() for marker in _MARKERS):
             raise RunFolderError(f"{path} was not made by this project (no run.json); --overwrite will not delete it")
-        shutil.rmtree(path)
-    elif used and resume:
+        return "overwrite"
+    if used and resume:
         saved = path / "run_config.json"
         if not saved.is_file():
             raise RunFolderError(f"{path} has no run_config.json, so it cannot be resumed; choose another folder")
@@ -253,12 +307,53 @@ def claim_folder(path: Path, config: dict[str, Any], *, resume: bool | None, ove
             raise RunFolderError(
                 f"config differs in [{keys}]; start a new run or pass --resume with the saved file {saved}"
             )
-        return True
-    elif used:
+        return "resume"
+    if used:
         continued = "" if resume is None else "--resume to continue it, "
         raise RunFolderError(f"run folder {path} is in use; pass {continued}--overwrite to start anew, or name another")
-    path.mkdir(parents=True, exist_ok=True)
-    return False
+    return "start"
+
+
+def _is_half(path: Path) -> bool:
+    return path.name.startswith(".") and path.suffix == ".tmp"
+
+
+def _claim(path: Path, config: dict[str, Any], resume: bool | None, overwrite: bool) -> bool:
+    """Make ``path`` this run's folder; True if it continues an earlier run. Raises RunFolderError as ``check_run``."""
+    what = check_run(path, config, resume=resume, overwrite=overwrite)
+    if resume and path.is_dir():
+        for half in filter(_is_half, list(path.iterdir())):
+            half.unlink(missing_ok=True)
+    if what == "overwrite":
+        shutil.rmtree(path)
+    made = not path.is_dir()
+    with _blaming(path):
+        path.mkdir(parents=True, exist_ok=True)
+    _claimed.pop(path, None)
+    _claimed[path] = "resumed" if what == "resume" else "made" if made else "found"
+    return what == "resume"
+
+
+def release_unused() -> None:
+    """Give back the folders that this process claimed and wrote no result into, so that a second try needs no flag.
+
+    For a command that failed (``run_main`` calls it); a resumed run keeps its folder.
+    """
+    for path, how in _claimed.items():
+        try:
+            if how != "resumed" and {entry.name for entry in path.iterdir()} <= _NO_WORK:
+                for name in _NO_WORK:
+                    (path / name).unlink(missing_ok=True)
+                if how == "made":
+                    path.rmdir()
+        except OSError:  # tidying up must not hide why the command failed
+            continue
+    _claimed.clear()
+
+
+def claimed_folder() -> Path | None:
+    """The run folder that this process claimed last, or None."""
+    return next(reversed(_claimed), None)
 
 
 def open_run(
@@ -270,9 +365,7 @@ def open_run(
     read-only RunDir. Raises RunFolderError on a folder in use, a resume under another config, or an overwrite of a
     folder that is not ours.
     """
-    if not str(path):  # Path("") is the current folder, which --overwrite could delete
-        raise RunFolderError("the name of the run folder is empty; name one")
-    path = Path(path)
+    path = _named(path)
     if int(os.environ.get("RANK", "0")) != 0:
         return RunDir(path, main=False)
     start = {
@@ -283,7 +376,7 @@ def open_run(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     record = path / "run.json"
-    if claim_folder(path, config, resume=resume, overwrite=overwrite):
+    if _claim(path, config, resume, overwrite):
         first = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {**start}
         first.setdefault("resumed", []).append(start)
         write_json(record, first)

@@ -13,6 +13,7 @@ import pytest
 
 from autotools.config import Config, file_problems, load_config, run_main
 from autotools.errors import ConfigError, DataError
+from autotools.rundir import open_run, write_jsonl
 
 
 class Colour(Enum):
@@ -75,8 +76,8 @@ def write(path: Path, text: str) -> str:
     ("words", "key", "value"),
     [
         ("--seed 3", "seed", 3),
-        ("--seed=-3", "seed", -3),
-        ("--seed -3", "seed", -3),
+        ("--limit=-3", "limit", -3),
+        ("--limit -3", "limit", -3),
         ("--seed 1e3", "seed", 1000),
         ("--learning-rate 1e-3", "learning_rate", 0.001),
         ("--learning_rate 2", "learning_rate", 2.0),
@@ -177,7 +178,14 @@ def test_bad_file_names_the_file(tmp_path: Path, text: str | None, words: str) -
     ("argv", "words"),
     [
         (["--out"], "key 'out': needs a value (str)"),
-        (["--out", "a", "b"], "key 'out': takes one value (str), got 'a b'"),
+        (["--out", "a", "b"], "key 'out': takes one value (str), got 2; quote a text of several words: 'a b'"),
+        (["--out", "a", "--seed", "-1"], "command line: key 'seed': must be 0 or more, got -1"),
+        (["--out", "a", "--seed", str(2**32)], "key 'seed': must be 4294967295 or less, got 4294967296"),
+        (["--out", "a", "--learning_rate", "nan"], "key 'learning_rate': nan is not a number to compute with"),
+        (["--out", "a", "--learning_rate=-1"], "key 'learning_rate': must be 0 or more, got -1.0"),
+        (["--out", "a", "--learning_rate", "inf"], "key 'learning_rate': must be finite, got inf"),
+        (["--out", "a", "--search.weight", "nan"], "key 'search.weight': nan is not a number"),
+        (["--out", "a", "--search", "5"], "section 'search' needs keys (such as search.top_k), got 5"),
         (["stray", "--out", "a"], "unexpected 'stray'"),
         (["--out", "a", "--config"], "--config needs a file name"),
         (["--out", "a", "--width", "0"], "Second: width 0 must be 1 or more"),
@@ -186,7 +194,18 @@ def test_bad_file_names_the_file(tmp_path: Path, text: str | None, words: str) -
 def test_bad_command_line(argv: list[str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(*argv)
-    assert words in str(caught.value)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_values_are_checked_in_files_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "search: 5\nseed: -1\nlearning_rate: .nan\nout: o\n")
+    with pytest.raises(ConfigError) as caught:
+        load("--config", path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: section 'search' needs keys (such as search.top_k), got 5",
+        f"{path}: key 'seed': must be 0 or more, got -1",
+        f"{path}: key 'learning_rate': nan is not a number to compute with",
+    ]
 
 
 def test_positional_words_fill_the_named_key() -> None:
@@ -263,6 +282,7 @@ def _fail(error: BaseException) -> Any:
         (_fail(DataError("a.jsonl: empty")), 2, "error: a.jsonl: empty\n"),
         (_fail(ConfigError("one\ntwo")), 2, "error: one\nerror: two\n"),
         (_fail(KeyboardInterrupt()), 130, "interrupted\n"),
+        (_fail(KeyboardInterrupt("go on with --resume")), 130, "go on with --resume\n"),
         (_fail(OSError(errno.EROFS, "Read-only file system", "runs/x")), 2, "error: runs/x: Read-only file system\n"),
         (_fail(OSError(errno.ENOSPC, "No space left")), 2, "error: cannot write: No space left\n"),
     ],
@@ -271,6 +291,55 @@ def test_exit_codes(main: Any, code: int, err: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as leave:
         run_main(main)
     assert (leave.value.code, capsys.readouterr().err) == (code, err)
+
+
+def test_a_full_disk_is_said_with_the_run_folder_when_no_file_is_known(tmp_path: Path, capsys: Any) -> None:
+    """What the libraries that save a model raise: an OSError without a name, or errors of their own."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    rust = Exception('Error while serializing: Os { code: 28, message: "No space left on device" }')
+    torch = RuntimeError("[enforce fail at inline_container.cc:664] . PytorchStreamWriter: file write failed")
+    for number, error in enumerate((full, rust, torch)):
+
+        def work(number: int = number, error: Exception = error) -> int:
+            run = open_run(tmp_path / str(number), {}, seed=0)
+            run.log({"step": 1})
+            raise error
+
+        with pytest.raises(SystemExit) as leave:
+            run_main(work)
+        err = capsys.readouterr().err
+        assert leave.value.code == 2 and err.startswith(f"error: {tmp_path / str(number)}: ") and err.count("\n") == 1
+    with pytest.raises(Exception, match="serializing"):  # no run folder: not known to be about a disk of ours
+        run_main(_fail(rust))
+
+
+@pytest.mark.parametrize("error", [DataError("no model"), KeyboardInterrupt(), ZeroDivisionError(), SystemExit(143)])
+def test_a_command_that_fails_before_any_work_leaves_its_folder_free(tmp_path: Path, error: BaseException) -> None:
+    def start(work: bool) -> None:
+        run = open_run(tmp_path / "runs" / "a", {"b": 1}, seed=0)
+        write_jsonl(run.path / "rejected.jsonl", [{"reason": "x"}])
+        if work:
+            run.log({"step": 1})
+        raise error
+
+    with pytest.raises((SystemExit, ZeroDivisionError)):
+        run_main(lambda: start(False))
+    assert not (tmp_path / "runs" / "a").exists()
+    with pytest.raises((SystemExit, ZeroDivisionError)):
+        run_main(lambda: start(True))
+    assert sorted(p.name for p in (tmp_path / "runs" / "a").iterdir()) == [
+        "metrics.jsonl", "rejected.jsonl", "run.json", "run_config.json",
+    ]  # fmt: skip
+
+
+def test_a_resumed_or_finished_run_keeps_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    open_run(path, {}, seed=0)
+    with pytest.raises(SystemExit):
+        run_main(lambda: open_run(path, {}, seed=0, resume=True) and _fail(DataError("x"))())
+    with pytest.raises(SystemExit):
+        run_main(lambda: open_run(tmp_path / "b", {}, seed=0) and 0)
+    assert (path / "run.json").is_file() and (tmp_path / "b" / "run.json").is_file()
 
 
 def test_defects_keep_their_traceback() -> None:

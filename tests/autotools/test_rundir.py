@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotools import rundir
-from autotools.errors import DataError, RunFolderError
+from autotools.errors import DataError, RunFolderError, WriteError
 from autotools.schema import Hit, ToolId
 
 CONFIG = {"seed": 1, "rl": {"beta": 0.1, "name": "a"}, "overwrite": False}
@@ -199,3 +199,50 @@ def test_commit_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert rundir.commit() == "unknown"
     finally:
         rundir.commit.cache_clear()
+
+
+def test_a_dry_run_is_refused_where_the_run_would_be(tmp_path: Path) -> None:
+    assert rundir.check_run(tmp_path / "new", CONFIG) == "start"
+    (tmp_path / "file").write_text("mine")
+    for flags in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(RunFolderError, match=r"file is a file; a run needs a folder"):
+            rundir.check_run(tmp_path / "file", CONFIG, **flags)
+    with pytest.raises(RunFolderError, match="was not made by this project"):
+        rundir.check_run(tmp_path, CONFIG, overwrite=True)
+    path = rundir.open_run(tmp_path / "run", CONFIG, seed=1).path
+    assert rundir.check_run(path, CONFIG, overwrite=True) == "overwrite"
+    assert rundir.check_run(path, CONFIG, resume=True) == "resume"
+    with pytest.raises(RunFolderError, match="is in use"):
+        rundir.check_run(path, CONFIG)
+    with pytest.raises(RunFolderError, match=r"config differs in \[seed\]"):
+        rundir.check_run(path, {**CONFIG, "seed": 2}, resume=True)
+    assert sorted(p.name for p in path.iterdir()) == ["run.json", "run_config.json"]  # and nothing was changed
+
+
+def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match=r"^/proc/r\.html: cannot write \(No such file or directory\)$"):
+        rundir.write_text("/proc/r.html", "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match=r"file/x/a\.json: cannot write \(Not a directory\)$"):
+        rundir.write_json(tmp_path / "file" / "x" / "a.json", {})
+    with pytest.raises(WriteError, match=r"file/r: cannot write"):
+        rundir.open_run(tmp_path / "file" / "r", {}, seed=0)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(WriteError, match=r"metrics\.jsonl: cannot write \(No space left on device\)$"):
+        rundir.RunDir(tmp_path).log({"step": 1})
+
+
+def test_bad_lines_are_sorted_out(tmp_path: Path) -> None:
+    path, good = tmp_path / "rows.jsonl", HIT.model_dump_json().encode()
+    path.write_bytes(b'{"a": \n\n' + good + b"\n\xff\n{}\n")
+    kept, rejects = rundir.sort_jsonl(path, Hit)
+    assert kept == [(3, HIT)]
+    assert [(r["source"], r["line"], r["reason"].partition(":")[0]) for r in rejects] == [
+        ("rows.jsonl", 1, "not JSON"), ("rows.jsonl", 4, "not UTF-8 (invalid start byte)"),
+        ("rows.jsonl", 5, "not a Hit"),
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="cannot read"):
+        rundir.sort_jsonl(tmp_path / "none.jsonl", Hit)
+    path.write_text("[1]\n{\n")
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: not a Hit: Input should be an object$"):
+        rundir.read_jsonl(path, Hit)  # a fault of the whole row has no field to name
