@@ -1,11 +1,9 @@
 """Models and tokenizers for SFT and RL: a checkpoint or hub name, or the tiny model built from the data itself."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotools.errors import ConfigError
-from autotools.rundir import refuse_half
+from autotools.llm.loading import load_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -19,6 +17,12 @@ class LoraArgs:
     alpha: int = field(default=32, metadata={"help": "scale"})
     dropout: float = field(default=0.05, metadata={"help": "dropout on the adapter input"})
     target_modules: str = field(default="all-linear", metadata={"help": "modules that get an adapter"})
+
+    def __post_init__(self) -> None:
+        if self.r < 0:
+            raise ValueError(f"r must be 0 or more, got {self.r}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
     def peft_config(self) -> Any:
         """``peft.LoraConfig``, or None for full fine-tuning."""
@@ -38,22 +42,6 @@ class LoraArgs:
 def load_checkpoint(model: str, dtype: str = "auto") -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """Model and left-padding tokenizer from a folder or hub name.
 
-    Raises ConfigError if there is none, DataError if the run that makes it has not finished.
+    Raises ModelError if there is none that can be loaded, DataError if the run that makes it has not finished.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    refuse_half(model)
-    path = Path(model).expanduser()
-    # "runs/sft" reads like a hub name, too; where its first folder exists here, a folder was meant and the hub is not
-    # asked (several tries with growing waits).
-    if not path.exists() and (path.is_absolute() or len(path.parts) > 2 or path.parent.name and path.parent.is_dir()):
-        raise ConfigError(f"model {model!r} cannot be loaded: there is no such folder")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"model {model!r} cannot be loaded: {reason}") from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return loaded, tokenizer
+    return load_model(model, dtype)

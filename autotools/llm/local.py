@@ -5,26 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from autotools.chat import ChatRenderer
-from autotools.errors import DataError
-from autotools.rundir import refuse_half
+from autotools.llm.loading import load_model
 
 
 class LocalPolicy:
     """Batched generation from token contexts. Loads a full model or a PEFT adapter folder saved by our trainers.
 
-    Raises DataError if ``path`` holds no model, or that of a run that has not finished.
+    Raises ModelError if ``path`` holds no model that can be loaded, DataError if its run has not finished.
     """
 
     def __init__(self, path: str | Path, *, max_new_tokens: int = 256, batch_size: int = 64, dtype: str = "auto"):
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        folder = Path(path)
-        if folder.exists() and not any((folder / n).exists() for n in ("config.json", "adapter_config.json")):
-            raise DataError(f"no model in {folder}: neither config.json nor adapter_config.json is there")
-        refuse_half(folder)
-        self.tokenizer = AutoTokenizer.from_pretrained(str(path), padding_side="left")
-        self.model = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype)
+        self.model, self.tokenizer = load_model(path, dtype)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model.to(self.device).eval()
         self.renderer = ChatRenderer(self.tokenizer)
