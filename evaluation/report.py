@@ -128,6 +128,19 @@ def curves(run: Path, problems: list[str]) -> dict[str, list[dict[str, Any]]]:
     return charts
 
 
+def alarms(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
+    """What the RL stage warned about (``rl/alarms.jsonl``), by step; None where nobody watched (older runs)."""
+    path = run / "rl" / "alarms.jsonl"
+    if not path.is_file():
+        return None
+    return [row for row in read_rows_of(path, problems) if _is_alarm(row)]
+
+
+def _is_alarm(row: Mapping[str, Any]) -> bool:
+    numbers = all(isinstance(row.get(key, ""), int | float | None) for key in ("step", "value", "threshold"))
+    return numbers and isinstance(row.get("tasks"), list) and {"name", "metric", "meaning", "advice"} <= row.keys()
+
+
 def rollouts(run: Path, problems: list[str]) -> list[dict[str, Any]]:
     """The six rollouts that are shown, ready for the template."""
     raw = read_rows_of(run / "rl" / "trajectories.jsonl", problems)
@@ -208,6 +221,7 @@ def gather(run: Path, title: str, seed_runs: Sequence[Path] = (), trajectories: 
         "world": count_blocks(world, "World", ("note",)),
         "data": count_blocks(data, "Training data", DATA_DETAILS),
         **curves(run, lists["curves"]),
+        "alarms": alarms(run, lists["curves"]),
         "scores": SCORES,
         "level_scores": LEVEL_SCORES,
         "pair_scores": PAIR_SCORES,

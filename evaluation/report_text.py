@@ -110,7 +110,19 @@ def _curves(facts: Mapping[str, Any]) -> list[str]:
     if rows:
         lines += ["Moving average over a tenth of the steps.", ""]
         lines += table(("Curve", "start", "end"), rows)
-    return lines + [line for problem in facts["problems"]["curves"] for line in (plain(problem), "")]
+    lines += [line for problem in facts["problems"]["curves"] for line in (plain(problem), "")]
+    return lines + _alarms(facts["alarms"])
+
+
+def _alarms(alarms: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    if alarms is None:
+        return []
+    lines = ["## Alarms of the RL stage", ""]
+    for a in alarms:
+        tasks = f" For example {', '.join(a['tasks'])}." if a["tasks"] else ""
+        value = f"{a['metric']} {number(a['value'])} (threshold {number(a['threshold'], 2)})"
+        lines.append(plain(f"- step {a['step']}, {a['name']}: {value}: {a['meaning']}.{tasks} Try: {a['advice']}."))
+    return [*lines, *([] if alarms else ["None was raised."]), ""]
 
 
 def _scores(facts: Mapping[str, Any]) -> list[str]:
