@@ -135,7 +135,6 @@ def _search_credit(
         everyone = _all_of_group(found | np.isnan(batch.rewards)[:, None], batch.groups)
         fresh = ~everyone[row, target]
         keep[row[fresh], event[fresh]] = True
-        keep &= finds
     useless = is_search & ~finds
     if options.signed_search:
         behind = _worst_miss(batch, options)
@@ -158,9 +157,9 @@ def _worst_miss(batch: RolloutArrays, options: CreditOptions) -> np.ndarray:
     """
     n, e, k = batch.first_found.shape
     valid = ~np.isnan(batch.rewards)
-    seen = np.logical_or.accumulate(batch.first_found, axis=1) & batch.target_mask[:, None, :]
+    seen = np.logical_or.accumulate(batch.first_found, axis=1)
     z = group_zscores(seen.reshape(n, e * k).astype(float), batch.groups, valid, std=options.std)
-    return np.where(seen, 0.0, z.reshape(n, e, k)).min(axis=2, initial=0.0)
+    return z.reshape(n, e, k).min(axis=2, initial=0.0)  # of a target it has seen, z is not negative
 
 
 def outcome_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
