@@ -150,6 +150,7 @@ def alarm_callback(
 
     ``tasks()``: who is behind each metric in the newest batch. Only rank 0 watches: the figures are of all ranks.
     """
+    from tqdm import tqdm
     from transformers import TrainerCallback
 
     class Alarms(TrainerCallback):
@@ -168,6 +169,6 @@ def alarm_callback(
             with (folder / ALARMS).open("a", encoding="utf-8") as file:
                 for alarm in self._monitor.update(state.global_step, logs, tasks()):
                     file.write(json.dumps(asdict(alarm), ensure_ascii=False) + "\n")
-                    print(alarm.line(), file=sys.stderr)
+                    tqdm.write(alarm.line(), file=sys.stderr)  # above the trainer's progress bar, not behind it
 
     return Alarms()
