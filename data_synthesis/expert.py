@@ -7,6 +7,7 @@ It plays through ``autotools.search.Episode``, so prompt, call, observation and 
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotools.schema import Task, ToolId, ToolSpec, Trajectory
 from autotools.search.answer import NameIndex
@@ -51,18 +52,31 @@ class Expert:
         """A query in the documents' own words."""
         return task.meta.get("good_query", {}).get(str(target)) or short_text(self._specs[target])
 
-    def play(self, task: Task, rng: random.Random) -> Episode:
-        """A finished episode. Per target: query, search, pick, perhaps stop; then the answer."""
+    def prompt_settings(self, draw: float) -> SearchSettings:
+        """Which prompt a demonstration has: ``draw`` in [0, 1) decides among ours and the curriculum's two."""
+        share = self.settings.curriculum_prompts
+        if draw < share:
+            return replace(self.search, category_argument=True, offer_categories=True)
+        return (
+            replace(self.search, category_argument=False, offer_categories=False) if draw < 2 * share else self.search
+        )
+
+    def play(self, task: Task, rng: random.Random, search: SearchSettings | None = None) -> Episode:
+        """A finished episode. Per target: query, search, pick, perhaps stop; then the answer.
+
+        Where categories are listed (``search``: another prompt than ours), each search names one.
+        """
         episode = Episode(
-            task.query, self._names, self.search, task_id=task.id, targets=task.targets, level=task.level,
+            task.query, self._names, search or self.search, task_id=task.id, targets=task.targets, level=task.level,
             meta={"template": task.template},
         )  # fmt: skip
         known: dict[str, tuple[ToolId, ...]] = {}
         picks: dict[ToolId, None] = {}
         for target in task.targets:
-            hits = self._ask(episode, known, self.query(task, target, rng))
+            query, category = self.query(task, target, rng), self._category(episode, target, rng)
+            hits = self._ask(episode, known, query, category)
             if not hits and rng.random() < self.settings.retry:
-                hits = self._ask(episode, known, self.good_query(task, target))
+                hits = self._ask(episode, known, self.good_query(task, target), category)
             if hits:
                 picks[self._pick(target, hits, rng)] = None
             if rng.random() >= self.settings.go_on:
@@ -70,7 +84,14 @@ class Expert:
         episode.play(answer_text([str(pick) for pick in picks]), self._search_batch)
         return episode
 
-    def _ask(self, episode: Episode, known: dict[str, tuple[ToolId, ...]], query: str) -> tuple[ToolId, ...]:
+    def _category(self, episode: Episode, target: ToolId, rng: random.Random) -> str | None:
+        if not episode.settings.offer_categories:
+            return None
+        return target.category if rng.random() < self.settings.right_category else rng.choice(self._names.categories)
+
+    def _ask(
+        self, episode: Episode, known: dict[str, tuple[ToolId, ...]], query: str, category: str | None
+    ) -> tuple[ToolId, ...]:
         """Hits of ``query``. One that was asked before is not asked again: its hits are still to be seen.
 
         Nothing, if only the turn of the answer is left.
@@ -78,7 +99,7 @@ class Expert:
         if query not in known:
             if len(episode.events) >= self.search.max_turns - 1:
                 return ()
-            episode.play(call_text(query), self._search_batch)
+            episode.play(call_text(query, category), self._search_batch)
             known[query] = episode.events[-1].hits
         return known[query]
 

@@ -37,10 +37,20 @@ class ExpertSettings:
     right_pick: float = field(default=0.65, metadata={"help": "picks the target if it was shown, else any hit"})
     go_on: float = field(default=0.75, metadata={"help": "goes on to the next target"})
     retry: float = field(default=0.0, metadata={"help": "asks a good query after a search that showed nothing"})
+    curriculum_prompts: float = field(
+        default=0.0, metadata={"help": "demonstrations under each of the curriculum's two prompts; the rest: as ever"}
+    )
+    right_category: float = field(
+        default=0.65, metadata={"help": "names the target's category where categories are listed, else any"}
+    )
 
     def __post_init__(self) -> None:
-        for name in ("own_words", "object_only", "right_pick", "go_on", "retry"):
+        for name in ("own_words", "object_only", "right_pick", "go_on", "retry", "right_category"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"expert.{name} is {getattr(self, name)}; a probability lies between 0 and 1")
+        if not 0 <= self.curriculum_prompts <= 0.5:
+            raise ConfigError(
+                f"expert.curriculum_prompts is {self.curriculum_prompts}; two prompts share 1, so up to 0.5"
+            )
         if self.own_words + self.object_only > 1:
             raise ConfigError("expert.own_words + expert.object_only exceed 1; the rest is the share of good queries")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.schema import ToolId
 from autotools.search.answer import NameIndex, parse_tool_list
-from autotools.search.prompt import SEARCH_TOOL, SYSTEM_TEXT, answer_text, call_text
+from autotools.search.prompt import GLOBAL_SEARCH_TOOL, SEARCH_TOOL, answer_text, call_text, prompt_messages
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,6 +37,9 @@ class TinyConfig:
         default=-1, metadata={"help": "tool names whose parts become tokens, most often answered first; -1: all"}
     )
     max_position_embeddings: int = field(default=4096, metadata={"help": "longest context in tokens"})
+    curriculum_prompts: bool = field(
+        default=False, metadata={"help": "constant text of the curriculum's two prompts as single tokens, too"}
+    )
 
 
 def qwen_template() -> str:
@@ -72,16 +75,22 @@ def answered_names(texts: Iterable[str], ids: Sequence[ToolId], limit: int) -> l
     return sorted(counts, key=lambda tool: (-counts[tool], str(tool)))[:limit]
 
 
-def template_constants(tokenizer: Any) -> list[str]:
-    """Text that every conversation repeats: what stands between special tokens and our probe in rendered chats."""
-    messages = [
-        {"role": "system", "content": SYSTEM_TEXT},
-        {"role": "user", "content": _PROBE},
-        {"role": "assistant", "content": _PROBE},
-        {"role": "tool", "name": "search", "content": _PROBE},
+def template_constants(tokenizer: Any, curriculum_prompts: bool = False) -> list[str]:
+    """Text that every conversation repeats: what stands between special tokens and our probe in rendered chats.
+
+    With ``curriculum_prompts`` also that of the prompt that lists categories, and of the tool without categories. A
+    tiny model cannot read such a prompt otherwise: a thousand tokens of single bytes instead of a dozen.
+    """
+    turns = [{"role": "assistant", "content": _PROBE}, {"role": "tool", "name": "search", "content": _PROBE}]
+    forms = [(prompt_messages(_PROBE), SEARCH_TOOL)]
+    if curriculum_prompts:
+        forms += [(prompt_messages(_PROBE, [_PROBE]), SEARCH_TOOL), (prompt_messages(_PROBE), GLOBAL_SEARCH_TOOL)]
+    chats = [
+        tokenizer.apply_chat_template([*start, *turns], tools=[tool], add_generation_prompt=True, tokenize=False)
+        for start, tool in forms
     ]
-    text = tokenizer.apply_chat_template(messages, tools=[SEARCH_TOOL], add_generation_prompt=True, tokenize=False)
-    text = END.join([text, call_text(_PROBE), answer_text([_PROBE, _PROBE])])
+    calls = [call_text(_PROBE), *([call_text(_PROBE, _PROBE)] if curriculum_prompts else [])]
+    text = END.join([*chats, *calls, answer_text([_PROBE, _PROBE])])
     pieces = re.split("|".join(map(re.escape, (START, END, _PROBE))), text)
     return sorted({p for p in pieces if len(p) > 2}, key=len, reverse=True)
 
@@ -112,7 +121,11 @@ def build_tokenizer(texts: Sequence[str], constants: Sequence[str], config: Tiny
         tokenizer_object=core, eos_token=END, pad_token=PAD, padding_side="left", clean_up_tokenization_spaces=False
     )
     tokenizer.chat_template = qwen_template()
-    added = [*template_constants(tokenizer), *constants, *frequent_words(texts, config.max_words)]
+    added = [
+        *template_constants(tokenizer, config.curriculum_prompts),
+        *constants,
+        *frequent_words(texts, config.max_words),
+    ]
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in dict.fromkeys(added)])
     return tokenizer
 

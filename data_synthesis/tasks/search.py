@@ -19,7 +19,8 @@ def search_records(
         if position == 0:
             order = random.Random(f"{seed}/search/order/{turn}").sample(list(tasks), len(tasks))
         task = order[position]
-        episode = expert.play(task, random.Random(f"{seed}/search/{task.id}/{turn}"))
+        prompt = expert.prompt_settings(random.Random(f"{seed}/search/prompt/{task.id}/{turn}").random())
+        episode = expert.play(task, random.Random(f"{seed}/search/{task.id}/{turn}"), prompt)
         yield (
             record(f"search/{task.id}/{turn}", "search", task.suite, episode.messages, episode.tools),
             episode.trajectory(),

@@ -81,3 +81,29 @@ def test_turn_limit_keeps_the_last_turn_for_the_answer(play):
 )
 def test_content_words_drop_values_and_stop_words(clause, words):
     assert content_words(clause) == words
+
+
+def test_prompts_of_the_curriculum_have_their_declared_shares(toy):
+    from data_synthesis.tasks.search import search_records
+
+    engine = BM25Engine(toy.specs)
+    settings = ExpertSettings(curriculum_prompts=0.3, own_words=0, object_only=0, right_category=0.8)
+    expert = Expert(settings, SEARCH, toy.specs, engine.search_batch)
+    task = toy.task("t", "train", 1)
+    rows = list(search_records([task], expert, count=2000, seed=0))
+    forms = {"listed": [], "bare": [], "plain": []}
+    for row, trajectory in rows:
+        bare = "category" not in row["tools"][0]["function"]["parameters"]["properties"]
+        listed = "Categories:" in row["messages"][0]["content"]
+        forms["bare" if bare else "listed" if listed else "plain"].append((row, trajectory))
+    for name in ("listed", "bare"):
+        assert len(forms[name]) / 2000 == pytest.approx(0.3, abs=0.041)  # four standard deviations
+    categories = {spec.id.category for spec in toy.specs}
+    named = [t.events[0].category for _, t in forms["listed"]]
+    assert set(named) == categories
+    right = _share(category == task.targets[0].category for category in named)
+    assert right == pytest.approx(0.8 + 0.2 / len(categories), abs=0.07)
+    assert not any(e.category for name in ("bare", "plain") for _, t in forms[name] for e in t.events)
+    never = Expert(ExpertSettings(own_words=0, object_only=0), SEARCH, toy.specs, engine.search_batch)
+    as_ever = {row["id"]: row for row, _ in search_records([task], never, count=2000, seed=0)}
+    assert all(row == as_ever[row["id"]] for row, _ in forms["plain"])

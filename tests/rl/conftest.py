@@ -26,9 +26,9 @@ def scripted() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def small_world(tmp_path_factory: pytest.TempPathFactory, ten_tools: list[ToolSpec], tiny_tokenizer: Any) -> Path:
+def small_world(tmp_path_factory: pytest.TempPathFactory, ten_tools: list[ToolSpec]) -> Path:
     """Folder with tools.jsonl, rl/train.jsonl (requests for two tools), their manifest, and model/."""
-    from training.tiny import TinyConfig, build_model
+    from training.tiny import TinyConfig, build_model, build_tokenizer, tool_id_pieces
 
     folder = tmp_path_factory.mktemp("world")
     write_jsonl(folder / "tools.jsonl", ten_tools)
@@ -44,9 +44,14 @@ def small_world(tmp_path_factory: pytest.TempPathFactory, ten_tools: list[ToolSp
     ]
     write_jsonl(folder / "rl" / "train.jsonl", rows)
     write_manifest(folder, stage="data", inputs=[folder / "tools.jsonl"], counts={"prompts": len(rows)}, seed=0)
-    config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, max_position_embeddings=1024)
-    build_model(tiny_tokenizer, config, 0).save_pretrained(folder / "model")
-    tiny_tokenizer.save_pretrained(folder / "model")
+    config = TinyConfig(
+        hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, max_position_embeddings=1024,
+        curriculum_prompts=True,
+    )  # fmt: skip
+    texts = [spec.description for spec in ten_tools]
+    tokenizer = build_tokenizer(texts, tool_id_pieces(str(spec.id) for spec in ten_tools), config)
+    build_model(tokenizer, config, 0).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
     return folder
 
 

@@ -1,7 +1,15 @@
-"""A killed RL run that is resumed ends bit by bit like one that was never stopped."""
+"""A killed RL run that is resumed ends bit by bit like one that was never stopped.
+
+The curriculum switches at step 5 of 8, so runs are killed before, at and after the switch.
+"""
 
 import json
+import os
+import random
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +22,8 @@ from training.runtime import find_checkpoint
 
 Argv = Callable[..., list[str]]
 KEYS = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}  # a pass has 3 steps
+KEYS |= {"curriculum__mode": "enforce", "curriculum__fraction": 0.6}
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
@@ -34,6 +44,16 @@ def finished(small_world: Path, rl_argv: Argv, tmp_path_factory: pytest.TempPath
     out = tmp_path_factory.mktemp("rl") / "run"
     assert train.main(rl_argv(small_world, out, **KEYS)) == 0
     return out
+
+
+def test_metrics_and_trajectories_know_their_phase(finished: Path) -> None:
+    phases = [row["curriculum/phase"] for row in rows(finished) if "reward" in row]
+    assert phases == [1.0] * 5 + [2.0] * 3
+    recorded = read_jsonl(finished / "trajectories.jsonl")
+    assert all(row["trajectory"]["meta"]["phase"] == (1 if row["step"] < 5 else 2) for row in recorded)
+    state = json.loads((finished / "checkpoint-6" / "trainer_state.json").read_text())["stateful_callbacks"]
+    saved = {"mode": "enforce", "fraction": 0.6, "total_steps": 8, "phase": 2}
+    assert state["curriculum"]["attributes"] == saved
 
 
 class Killed(BaseException):
@@ -83,10 +103,53 @@ def test_resumed_run_equals_the_unbroken_one(
     found = find_checkpoint(out)
     assert (found and int(found.rpartition("-")[2])) == resumed_from
     assert train.main([*rl_argv(small_world, out, **KEYS), "--resume", "true"]) == 0
+    check_equal(out, finished)
+
+
+def check_equal(out: Path, finished: Path) -> None:
     assert same_weights(out, finished)
     assert rows(out) == rows(finished)
     assert read_jsonl(out / "trajectories.jsonl") == read_jsonl(finished / "trajectories.jsonl")
     assert (out / "manifest.json").read_bytes() == (finished / "manifest.json").read_bytes()
+
+
+def test_another_curriculum_is_refused_by_its_name(finished: Path, small_world: Path, rl_argv: Argv) -> None:
+    from autotools.errors import RunFolderError
+
+    argv = rl_argv(small_world, finished, **{**KEYS, "curriculum__fraction": 0.5})
+    with pytest.raises(RunFolderError, match=r"config differs in \[curriculum.fraction\]"):
+        train.main([*argv, "--resume", "true"])
+
+
+@pytest.mark.slow
+def test_kill_9_at_ten_random_moments(finished: Path, small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    """SIGKILL from outside, each time after a random while; then one resumption to the end."""
+    rng, out = random.Random(0), tmp_path / "run"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    for number in range(10):
+        command = [sys.executable, "rl/train.py", *rl_argv(small_world, out, **KEYS), "--resume", "true"]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+        begun, seen = time.monotonic(), steps_logged(out)
+        wait_s = rng.uniform(0, 3)
+        # Most of a start is imports, so the random while begins when this try has logged or saved something new.
+        while process.poll() is None and steps_logged(out) == seen and time.monotonic() - begun < 120:
+            time.sleep(0.05)
+        time.sleep(wait_s if process.poll() is None else 0)
+        process.kill()
+        _, said = process.communicate()
+        assert process.returncode in (0, -9), said[-3000:]
+        if process.returncode == 0 and number < 9:  # it was quicker than the kill: once more from a random checkpoint
+            (out / "manifest.json").unlink()
+            shutil.rmtree(out / "checkpoint-8")
+    assert train.main([*rl_argv(small_world, out, **KEYS), "--resume", "true"]) == 0
+    check_equal(out, finished)
+
+
+def steps_logged(out: Path) -> int:
+    """Bytes of the metrics: any change means that a step was logged, or that a resumption has rewound."""
+    path = out / "metrics.jsonl"
+    return path.stat().st_size if path.is_file() else 0
 
 
 def test_killed_after_the_last_step(finished: Path, small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from autotools.schema import ToolSpec
-from autotools.search.prompt import SEARCH_TOOL, SYSTEM_TEXT, answer_text, call_text, prompt_messages
+from autotools.search.prompt import (
+    GLOBAL_SEARCH_TOOL,
+    SEARCH_TOOL,
+    SYSTEM_TEXT,
+    answer_text,
+    call_text,
+    prompt_messages,
+)
 from training.tiny import (
     TinyConfig,
     answered_names,
@@ -71,6 +78,28 @@ def test_constants_are_single_tokens(tiny_tokenizer: Any, ten_tools: list[ToolSp
     assert len(ids(tiny_tokenizer, prompt)) <= 11 + plain
     bare = len(ids(tiny_tokenizer, call_text("x"))) - len(ids(tiny_tokenizer, "x"))
     assert bare == 2  # what stands before and after the query
+
+
+def test_curriculum_prompts_are_short_if_asked_for(ten_tools: list[ToolSpec], tiny_tokenizer: Any) -> None:
+    """Per prompt the pieces of test_constants_are_single_tokens, plus three listed names and what stands between."""
+    config = TinyConfig(curriculum_prompts=True)
+    pieces = tool_id_pieces(str(spec.id) for spec in ten_tools)
+    texts = [spec.description for spec in ten_tools] + ["Music Travel, Weather"]
+    forms = build_tokenizer(texts, pieces, config)
+    extra = set(forms.get_vocab()) - set(build_tokenizer(texts, pieces, TinyConfig()).get_vocab())
+    assert len(extra) == 4  # text before the list, after it, tool without categories, call between query and category
+    prompts = [
+        (prompt_messages("hotel", ["Music", "Travel", "Weather"]), SEARCH_TOOL),
+        (prompt_messages("hotel"), GLOBAL_SEARCH_TOOL),
+        (prompt_messages("hotel"), SEARCH_TOOL),
+    ]
+    for messages, tool in prompts:
+        keys = {"tools": [tool], "add_generation_prompt": True, "tokenize": False}
+        prompt = forms.apply_chat_template(messages, **keys)
+        assert prompt == tiny_tokenizer.apply_chat_template(messages, **keys)
+        assert len(ids(forms, prompt)) <= 24
+        assert forms.decode(ids(forms, prompt)) == prompt
+    assert len(ids(forms, prompt)) == len(ids(tiny_tokenizer, prompt))
 
 
 def test_markup_is_kept_by_decoding_without_special_tokens(tiny_tokenizer: Any) -> None:
