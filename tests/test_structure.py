@@ -189,6 +189,7 @@ SCHEMA_OF = {  # folder (or folder/file name) below configs/ -> the entry point 
     "rl": "rl/train.py",
     "eval": "evaluation/run.py",
     "quickstart": "launch/quickstart.py",
+    "ablation": "launch/ablation.py",
     "retriever/serve": "retriever/serve.py",
     "retriever/build_minilm": "retriever/build.py",
     "retriever/build_qwen3": "retriever/build.py",
