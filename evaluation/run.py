@@ -13,6 +13,7 @@ import random
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +21,12 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import open_run, refuse_half, sha256_file, write_json, write_jsonl, write_manifest
+from autotools.llm.loading import check_dtype, check_model
+from autotools.rundir import check_run, open_run, sha256_file, write_json, write_jsonl, write_manifest
 from autotools.schema import Event, EventKind, StopReason, Task, Trajectory
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
-from evaluation.selection import UNSEEN, compare, read_tasks, score_tasks, text_differences, text_table
+from evaluation.selection import UNSEEN, compare, score_tasks, sort_tasks, text_differences, text_table
 
 SUITES = ("toolworld", "stabletoolbench")
 ONE_SHOT_KS = (1, 2, 3, 4, 5)
@@ -50,8 +52,11 @@ class EvalArgs:
     def __post_init__(self) -> None:
         if self.suite not in SUITES:
             raise ValueError(f"unknown suite {self.suite!r}; known: {', '.join(SUITES)}")
-        if self.limit < 0 or self.batch_size < 1:
-            raise ValueError(f"limit {self.limit} must be 0 or more, batch_size {self.batch_size} 1 or more")
+        if self.limit < 0:
+            raise ValueError(f"limit must be 0 (all) or more, got {self.limit}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, got {self.batch_size}")
+        check_dtype(self.dtype)
 
 
 def parse_policies(texts: Sequence[str]) -> dict[str, str]:
@@ -69,13 +74,15 @@ def parse_policies(texts: Sequence[str]) -> dict[str, str]:
     return policies
 
 
-def known_tasks(tasks: Sequence[Task], names: NameIndex, source: str) -> tuple[list[Task], list[dict[str, Any]]]:
-    """Tasks whose targets all are in the corpus, and the others as rejects (a target that is not there can't be found).
+def known_tasks(
+    tasks: Sequence[tuple[int, Task]], names: NameIndex, source: str
+) -> tuple[list[Task], list[dict[str, Any]]]:
+    """Of (line, task) those whose targets all are in the corpus, and the others as rejects (they can't be found).
 
     kept + rejected = read.
     """
     kept, rejected = [], []
-    for number, task in enumerate(tasks, start=1):
+    for number, task in tasks:
         absent = [str(tool) for tool in task.targets if names.find(str(tool)) != tool]
         if absent or not task.targets:
             reason = f"target not in the corpus: {', '.join(absent)}" if absent else "task without targets"
@@ -128,8 +135,8 @@ def play(source: str, tasks: Sequence[Task], engine: Any, names: NameIndex, sett
 
     try:
         policy = LocalPolicy(source, max_new_tokens=settings.turn_tokens, batch_size=args.batch_size, dtype=args.dtype)
-    except OSError as error:
-        raise DataError(f"policy {label}: no model at {source!r}: {str(error).splitlines()[0]}") from error
+    except DataError as error:
+        raise DataError(f"policy {label}: {error}") from error
     chunk = 4 * args.batch_size  # several batches at once, so that each can hold contexts of one length
     starts = range(0, len(tasks), chunk)
     trajectories = []
@@ -155,11 +162,21 @@ def warn_if_collapsed(label: str, trajectories: Sequence[Trajectory]) -> None:
 
 def read_split(args: EvalArgs, split: str, names: NameIndex) -> tuple[list[Task], list[dict[str, Any]]]:
     """Usable tasks of a split of the world, and rejects. Raises DataError if none is usable."""
-    path = Path(args.world) / "tasks" / f"{split}.jsonl"
-    tasks, rejected = known_tasks(read_tasks(path), names, path.name)
+    path = task_file(args.world, split)
+    rows, unusable = sort_tasks(path)
+    tasks, rejected = known_tasks(rows, names, path.name)
     if not tasks:
         raise DataError(f"{path}: no task has its targets in the corpus (first: {rejected[0]['reason']})")
-    return tasks, rejected
+    return tasks, sorted([*unusable, *rejected], key=lambda row: row["line"])
+
+
+def task_file(world: str, split: str) -> Path:
+    """The tasks of a split. Raises DataError with the splits there are."""
+    path = Path(world) / "tasks" / f"{split}.jsonl"
+    there = sorted(file.stem for file in path.parent.glob("*.jsonl"))
+    if there and split not in there:
+        raise DataError(f"no split {split!r} in {path.parent}; there are {', '.join(there)}")
+    return path
 
 
 def draw(tasks: list[Task], limit: int, seed: int) -> list[Task]:
@@ -172,36 +189,40 @@ def draw(tasks: list[Task], limit: int, seed: int) -> list[Task]:
 def check_models(policies: dict[str, str]) -> None:
     """Raise DataError for a policy that is a path without a model, or one of our runs that has not finished."""
     for label, source in policies.items():
-        folder = Path(source)
-        looks_like_path = folder.is_absolute() or source.startswith(".") or source.count("/") > 1
-        if source == "bm25" or not (looks_like_path or folder.is_dir()):
-            continue  # a name of the hub
-        refuse_half(folder)
-        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            raise DataError(f"policy {label}: no model at {source!r}")
+        try:
+            if source != "bm25":
+                check_model(source)
+        except DataError as error:
+            raise DataError(f"policy {label}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is played: the corpus as an engine and as names, the usable tasks, the rejects, and tasks to choose k on."""
+    """What is played: the corpus as an engine and as names, the usable tasks, and tasks to choose k on.
+
+    ``rejected``: rows of the played split that cannot be used; ``set_aside``: those of the corpus and of dev.
+    """
 
     engine: Any
     names: NameIndex
     tasks: list[Task]
     rejected: list[dict[str, Any]]
     dev: list[Task]
+    set_aside: list[dict[str, Any]]
 
 
 def read_inputs(args: EvalArgs, policies: dict[str, str]) -> Inputs:
     """All that can be wrong with the inputs is found here, before the output folder is claimed."""
-    from retriever.corpus import load_tools
+    from retriever.corpus import read_corpus
     from retriever.engine import open_engine
 
     check_models(policies)
-    names = NameIndex(spec.id for spec in load_tools(args.world))
+    corpus = read_corpus(args.world)
+    names = NameIndex(spec.id for spec in corpus.specs)
     tasks, rejected = read_split(args, args.split, names)
-    dev = read_split(args, "dev", names)[0] if "bm25" in policies.values() else []
-    return Inputs(open_engine(args.world), names, tasks, rejected, dev)
+    dev, no_dev = read_split(args, "dev", names) if "bm25" in policies.values() else ([], [])
+    others = [*corpus.rejects, *(no_dev if args.split != "dev" else [])]
+    return Inputs(open_engine(args.world), names, tasks, rejected, dev, others)
 
 
 def evaluate(
@@ -209,9 +230,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play, write the predictions of every policy below ``out``, and return the content of ``metrics.json``."""
     engine, names, all_tasks, rejected = inputs.engine, inputs.names, inputs.tasks, inputs.rejected
-    write_jsonl(out / "rejected.jsonl", rejected)
+    set_aside = [*rejected, *inputs.set_aside]
+    write_jsonl(out / "rejected.jsonl", set_aside)
     if rejected:
-        print(f"warning: {len(rejected)} tasks left out, see {out / 'rejected.jsonl'}", file=sys.stderr)
+        first = f"first: line {rejected[0]['line']}: {rejected[0]['reason']}"
+        print(f"warning: {len(rejected)} tasks left out, see {out / 'rejected.jsonl'}; {first}", file=sys.stderr)
     tasks = draw(all_tasks, args.limit, args.seed)
     runs, notes = {}, {}
     for name, source in policies.items():
@@ -227,7 +250,8 @@ def evaluate(
         warn_if_collapsed(name, trajectories)
         runs[name] = score_tasks(trajectories, tasks)
         print(f"{name}: {len(tasks)} requests in {time.perf_counter() - start:.1f} s", file=sys.stderr)
-    counts = {"read": len(all_tasks) + len(rejected), "rejected": len(rejected), "played": len(tasks)}
+    counts: dict[str, Any] = {"read": len(all_tasks) + len(rejected), "rejected": len(rejected), "played": len(tasks)}
+    counts["set_aside"] = dict(sorted(Counter(row["source"] for row in set_aside).items()))
     head = {"suite": args.suite, "split": args.split, "seed": args.seed, "counts": counts, "notes": notes}
     return {**head, **compare(runs, seed=args.seed)}
 
@@ -239,10 +263,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     args, settings = config.top(EvalArgs), config.section("search")
     policies = parse_policies(args.policies)
-    files = [Path(args.world) / "tools.jsonl", Path(args.world) / "tasks" / f"{args.split}.jsonl"]
+    files = [Path(args.world) / "tools.jsonl", task_file(args.world, args.split)]
     for path in files:
         sha256_file(path)  # a missing world is said before any folder is made
     if config.dry_run:
+        check_models(policies)
+        check_run(args.out, config.resolved(), overwrite=args.overwrite)
         print(f"would play {args.split} of {args.world} with {', '.join(policies)} into {args.out}")
         return 0
     inputs = read_inputs(args, policies)

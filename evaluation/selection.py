@@ -5,6 +5,7 @@ in the denominator. Tasks of the test-only domain (``meta["domain"] == "unseen"`
 part of ``overall``. All numbers are means over tasks (pooled, not means of level means).
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import read_jsonl
+from autotools.rundir import read_jsonl, sort_jsonl
 from autotools.schema import EventKind, Task, Trajectory
 from evaluation import metrics
 
@@ -179,18 +180,44 @@ def summary_form(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def read_trajectories(path: Path) -> list[Trajectory]:
     """Read ``predictions.jsonl``. Raises DataError naming the line: a dropped row would change the denominators."""
+    if path.is_dir():
+        files = sorted(str(p) for p in [*path.glob("predictions.jsonl"), *path.glob("*/predictions.jsonl")])
+        hint = f"; name {' or '.join(files)}" if files else ", and no predictions.jsonl is in it"
+        raise DataError(f"{path} is a folder{hint}")
     trajectories = read_jsonl(path, Trajectory)
     if not trajectories:
         raise DataError(f"{path}: no predictions; run python -m evaluation.run first")
     return trajectories
 
 
+def sort_tasks(path: Path) -> tuple[list[tuple[int, Task]], list[dict[str, Any]]]:
+    """(line, task) of a suite's task file, and rejects ``{"source", "line", "reason"}``: bad lines, repeated ids.
+
+    Raises DataError if the file cannot be read or holds no usable task.
+    """
+    rows, rejects = sort_jsonl(path, Task)
+    kept: dict[str, tuple[int, Task]] = {}
+    for line, task in rows:
+        first = kept.setdefault(task.id, (line, task))[0]
+        if first != line:
+            reason = f"duplicate id: {task.id} already stands in line {first}"
+            rejects.append({"source": path.name, "line": line, "reason": reason, "task": task.id})
+    if not kept:
+        why = f"; first: line {rejects[0]['line']}: {rejects[0]['reason']}" if rejects else ""
+        raise DataError(f"{path}: no tasks{why}; build the world first (python -m toolworld.build --out DIR)")
+    return list(kept.values()), rejects
+
+
 def read_tasks(path: Path) -> list[Task]:
-    """Read a task file of a suite. Raises DataError naming the file and line of a malformed task, or if it is empty."""
-    tasks = read_jsonl(path, Task)
-    if not tasks:
-        raise DataError(f"{path}: no tasks; build the world first (python -m toolworld.build --out DIR)")
-    return tasks
+    """The usable tasks of a file; how many lines were set aside is said on stderr. Raises DataError as ``sort_tasks``.
+
+    A task that is left out is missing from the denominators.
+    """
+    tasks, rejects = sort_tasks(path)
+    if rejects:
+        first = f"first: line {rejects[0]['line']}: {rejects[0]['reason']}"
+        print(f"warning: {path}: {len(rejects)} lines set aside; {first}", file=sys.stderr)
+    return [task for _, task in tasks]
 
 
 def text_table(table: dict[str, dict[str, Any]]) -> str:
@@ -238,11 +265,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     tasks = read_tasks(Path(args.tasks)) if args.tasks else None
     scores = score_tasks(read_trajectories(Path(args.predictions)), tasks)
+    # all that can be wrong with the inputs is said before the first table
+    other = score_tasks(read_trajectories(Path(args.baseline)), tasks) if args.baseline else []
+    paired = paired_table(scores, other, seed=args.seed) if args.baseline else {}
     print(text_table(metrics_table(scores, seed=args.seed)))
     if args.baseline:
-        other = score_tasks(read_trajectories(Path(args.baseline)), tasks)
         print(f"\ndifference to {args.baseline}, paired by task, 95 % interval")
-        print(text_differences(paired_table(scores, other, seed=args.seed)))
+        print(text_differences(paired))
     return 0
 
 

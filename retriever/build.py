@@ -44,10 +44,6 @@ def main(argv: list[str] | None = None) -> int:
     recipe = recipe_for(args.encoder)
     corpus = read_corpus(args.tools)
     documents = arrange(corpus.specs)
-    if corpus.rejects:
-        first = corpus.rejects[0]
-        where = f"{first['source']}, line {first['line']}"
-        print(f"{len(corpus.rejects)} of {corpus.read} records rejected; first: {where}: {first['reason']}")
     if config.dry_run:
         console.print(_plan(args, documents, recipe))
         return 0

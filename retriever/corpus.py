@@ -5,6 +5,8 @@ A bad record never stops a run and never vanishes: read = kept + repeated + reje
 
 import gzip
 import json
+import os
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ MAX_LINE_BYTES = 1_000_000  # of one tool: longer ones are data, not documentati
 MAX_NAME_CHARS = 500
 _SPEC_KEYS = {"id", "tool_name", "api_name"}
 _LOOKED_AT = 20  # lines that may tell the form: the first one may be a broken one
+_said: set[tuple[str, int]] = set()  # what a process has warned of: engines and names read the same corpus twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +69,10 @@ class _Gathered:
 def read_corpus(path: str | Path) -> Corpus:
     """Read ``tools.jsonl``, a tool world folder, or any documentation file (or folder) that ``autotools.docs`` reads.
 
-    Raises DataError if the file is missing, unreadable, of no known form, empty, or holds no usable tool at all, or if
-    its folder is half made.
+    Records that are set aside are said once on stderr, with the first reason. Raises DataError if the file is missing,
+    unreadable, of no known form, empty, or holds no usable tool at all, or if its folder is half made.
     """
-    path = Path(path)
-    folder = path if path.is_dir() else path.parent
-    refuse_half(folder)
-    # a folder that one of our stages made is a world or nothing: its documents would give every tool several times
-    ours = (folder / "manifest.json").is_file() or (folder / "tools.jsonl").is_file()
-    file = path / "tools.jsonl" if path.is_dir() and ours else path
-    if not file.exists():
-        raise DataError(f"tool corpus {file} does not exist; make one with: python -m toolworld.build --out DIR")
+    file = find_corpus(path)
     out = _Gathered()
     if file.is_dir():
         _read_folder(file, out)
@@ -90,7 +86,33 @@ def read_corpus(path: str | Path) -> Corpus:
         why = f"; first reject: line {first['line']}: {first['reason']}" if first else " (it is empty)"
         raise DataError(f"tool corpus {file} holds no usable tool{why}")
     read = len(out.specs) + out.repeated + len(out.rejects)
-    return Corpus(specs=tuple(out.specs), rejects=tuple(out.rejects), read=read, repeated=out.repeated)
+    corpus = Corpus(specs=tuple(out.specs), rejects=tuple(out.rejects), read=read, repeated=out.repeated)
+    _warn(corpus, file)
+    return corpus
+
+
+def _warn(corpus: Corpus, file: Path) -> None:
+    seen = (str(file.resolve()), len(corpus.rejects))
+    if not corpus.rejects or seen in _said or int(os.environ.get("RANK", "0")) != 0:
+        return
+    _said.add(seen)
+    first = corpus.rejects[0]
+    where = f"line {first['line']}" if first["source"] == file.name else f"{first['source']}, line {first['line']}"
+    count = f"{len(corpus.rejects)} of {corpus.read} records set aside"
+    print(f"warning: {file}: {count}; first: {where}: {first['reason']}", file=sys.stderr)
+
+
+def find_corpus(path: str | Path) -> Path:
+    """The file (or folder of documents) that ``read_corpus`` reads. Raises DataError if it is missing or half made."""
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    refuse_half(folder)
+    # a folder that one of our stages made is a world or nothing: its documents would give every tool several times
+    ours = (folder / "manifest.json").is_file() or (folder / "tools.jsonl").is_file()
+    file = path / "tools.jsonl" if path.is_dir() and ours else path
+    if not file.exists():
+        raise DataError(f"tool corpus {file} does not exist; make one with: python -m toolworld.build --out DIR")
+    return file
 
 
 def load_tools(path: str | Path) -> list[ToolSpec]:

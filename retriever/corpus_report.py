@@ -44,11 +44,13 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(ReportArgs)
     if args.out and Path(args.out).exists() and not args.overwrite:
         raise ConfigError(f"--out {args.out} exists; give another name, or --overwrite")
+    from retriever.corpus import find_corpus, read_corpus
+
     if config.dry_run:
+        find_corpus(args.corpus)
         print(f"would report on {args.corpus}" + (f" and write {args.out}" if args.out else ""))
         return 0
     from autotools.rundir import write_json
-    from retriever.corpus import read_corpus
 
     corpus = read_corpus(args.corpus)
     reasons = Counter(reject["reason"].partition(":")[0] for reject in corpus.rejects)

@@ -58,13 +58,15 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(EvaluateArgs)
     if args.out and Path(args.out).exists() and not args.overwrite:
         raise ConfigError(f"--out {args.out} exists; give another name, or --overwrite")
+    from retriever.corpus import find_corpus, read_corpus
+
     if config.dry_run:
+        find_corpus(args.corpus)
         print(
             f"would search {args.corpus} for the requests of {', '.join(args.queries)} with {', '.join(args.encoder)}"
         )
         return 0
     from autotools.rundir import write_json
-    from retriever.corpus import read_corpus
     from retriever.evaluate_table import print_results
 
     corpus = read_corpus(args.corpus)

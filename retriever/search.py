@@ -93,7 +93,13 @@ def main(argv: list[str] | None = None) -> int:
         argv, {"": SearchArgs}, prog="python -m retriever.search", description=__doc__ or "", positional="query"
     )
     args = config.top(SearchArgs)
+    if "query" in config.explicit and not args.query.strip():
+        raise ConfigError("the query is empty; give a text, or leave it out to search for each line of stdin")
     if config.dry_run:
+        from retriever.corpus import find_corpus
+
+        if not args.tools.startswith(("http://", "https://")):
+            find_corpus(args.tools)
         print(f"would search {args.tools} for {args.query or 'the lines of stdin'!r}")
         return 0
     from retriever.engine import open_engine

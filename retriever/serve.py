@@ -127,6 +127,9 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(ServeArgs)
     token = read_token(args.token_env)
     if config.dry_run:
+        from retriever.corpus import find_corpus
+
+        find_corpus(args.tools)
         print(f"would serve {args.tools} with {args.encoder} on {args.host}:{args.port}")
         return 0
     if args.threads or "OMP_NUM_THREADS" not in os.environ:

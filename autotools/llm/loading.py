@@ -9,6 +9,7 @@ from autotools.rundir import refuse_half
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 _CONFIGS = ("config.json", "adapter_config.json")
+_FILES = (*_CONFIGS, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 def check_dtype(dtype: str) -> None:
@@ -18,7 +19,8 @@ def check_dtype(dtype: str) -> None:
 
 
 def check_model(source: str | Path) -> None:
-    """What can be known without loading. Raises ModelError for a folder without a model, DataError for a half-made one.
+    """What can be known without loading. Raises ModelError for a folder without a model or with a damaged file of one,
+    DataError for one whose run has not finished.
 
     A name of the hub passes. "runs/sft" reads like one, too; where its first folder exists here, a folder was meant,
     and the hub is not asked (several tries with growing waits).
@@ -28,6 +30,8 @@ def check_model(source: str | Path) -> None:
         refuse_half(path)
         if not any((path / name).is_file() for name in _CONFIGS):
             raise ModelError(f"no model at '{source}': neither {' nor '.join(_CONFIGS)} is there")
+        if damage := _damaged(path):
+            raise ModelError(f"model '{source}' cannot be loaded: {damage}")
     elif str(source) and path.exists():
         raise ModelError(f"no model at '{source}': this is a file; name the folder that holds the model")
     else:
@@ -51,18 +55,18 @@ def load_model(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     except Exception as error:  # each library has errors of its own for damaged files, and one raises Exception itself
         lines = str(error).strip().splitlines()
-        reason = _damaged(folder) or (lines[0] if lines else type(error).__name__)
-        raise ModelError(f"model '{source}' cannot be loaded: {reason}") from error
+        raise ModelError(f"model '{source}' cannot be loaded: {lines[0] if lines else type(error).__name__}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
 
 
 def _damaged(folder: Path) -> str:
-    """The first file of the folder that cannot be read, and why; empty if all can."""
+    """The first file of the folder's model that cannot be read, and why; empty if all can. Weights stay on disk."""
     from safetensors import SafetensorError, safe_open
 
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+    texts = [path for path in folder.glob("*.json") if path.name in _FILES or path.name.endswith(".index.json")]
+    for path in sorted([*texts, *folder.glob("*.safetensors")]):
         try:
             if path.suffix == ".json":
                 json.loads(path.read_text(encoding="utf-8"))

@@ -1,16 +1,18 @@
 """The evaluation command on a made-up world: a scripted policy whose scores are known, and the one-shot baseline."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from autotools.config import load_config
-from autotools.errors import ConfigError, DataError, RunFolderError
+from autotools.config import load_config, run_main
+from autotools.errors import ConfigError, DataError, ModelError, RunFolderError
 from autotools.rundir import read_jsonl, read_manifest, write_jsonl
 from autotools.schema import Task, ToolId, ToolSpec, Trajectory
 from autotools.search.episode import SearchSettings
 from evaluation import run
+from evaluation.selection import read_tasks
 
 NOUNS = ("hotel", "train", "museum", "ferry", "tram", "cinema")
 
@@ -64,7 +66,7 @@ class Scripted:
     def __init__(self, source, **settings):
         self.settings = settings
         if source == "nowhere":
-            raise OSError("nowhere is not a local folder")
+            raise ModelError("no model at 'nowhere'")
 
     def generate(self, contexts):
         turns = []
@@ -90,7 +92,8 @@ def test_whole_command(world, tmp_path, scripted, capsys):
     arguments = ["--world", str(world), "--out", str(out), "--policies", "one_shot=bm25", "after=somewhere"]
     assert run.main([*arguments, "--search.max_turns", "3"]) == 0
     metrics = json.loads((out / "metrics.json").read_text())
-    assert metrics["counts"] == {"read": 7, "rejected": 1, "played": 6}
+    set_aside = {"dev.jsonl": 1, "test.jsonl": 1}
+    assert metrics["counts"] == {"read": 7, "rejected": 1, "played": 6, "set_aside": set_aside}
     after, one_shot = metrics["policies"]["after"], metrics["policies"]["one_shot"]
     # Five tasks outside the unseen domain; four are solved, the museum is found but never answered.
     assert after["overall"]["n"] == 5 and after["unseen"]["n"] == 1
@@ -104,7 +107,8 @@ def test_whole_command(world, tmp_path, scripted, capsys):
     rows = read_jsonl(out / "after" / "predictions.jsonl", Trajectory)
     assert len(rows) == 6 and {row.stop_reason.value for row in rows} == {"answered", "turn_limit"}
     rejected = read_jsonl(out / "rejected.jsonl")
-    assert [(r["source"], r["line"]) for r in rejected] == [("test.jsonl", 7)] and "moon_desk" in rejected[0]["reason"]
+    assert [(r["source"], r["line"]) for r in rejected] == [("test.jsonl", 7), ("dev.jsonl", 7)]
+    assert all("moon_desk" in r["reason"] for r in rejected)
     assert read_manifest(out)["counts"]["rejected"] == 1
     assert "after-one_shot" in capsys.readouterr().out
 
@@ -138,7 +142,7 @@ def test_k_of_the_baseline_is_chosen_on_dev():
 
 
 def test_limit_is_a_seeded_draw(world, tmp_path):
-    tasks = run.read_tasks(world / "tasks" / "test.jsonl")
+    tasks = read_tasks(world / "tasks" / "test.jsonl")
     drawn = run.draw(tasks, 3, seed=1)
     assert drawn == run.draw(tasks, 3, seed=1) and len(drawn) == 3
     assert [tasks.index(t) for t in drawn] == sorted(tasks.index(t) for t in drawn)
@@ -181,6 +185,57 @@ def test_bad_use_is_said_in_one_line(world, tmp_path, scripted):
     assert run.main(["--world", str(world), "--out", out, "--policies", "a=bm25", "--overwrite"]) == 0
     assert run.main(["--world", str(world), "--out", str(tmp_path / "p"), "--policies", "a=bm25", "--dry-run"]) == 0
     assert not (tmp_path / "p").exists()
+
+
+def test_bad_lines_are_set_aside_counted_and_said(world, tmp_path, capsys):
+    folder, out = tmp_path / "world", tmp_path / "eval"
+    shutil.copytree(world, folder)
+    with (folder / "tools.jsonl").open("a") as file:
+        file.write("{broken\n")
+    path = folder / "tasks" / "test.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{broken", lines[0], '{"id": 3}', *lines[1:]]) + "\n")
+    assert run.main(["--world", str(folder), "--out", str(out), "--policies", "a=bm25"]) == 0
+    told = capsys.readouterr().err
+    assert "tools.jsonl: 1 of 13 records set aside; first: line 13: not JSON" in told
+    assert f"warning: 4 tasks left out, see {out}/rejected.jsonl; first: line 2: not JSON" in told
+    rejected = [(r["source"], r["line"], r["reason"].partition(":")[0]) for r in read_jsonl(out / "rejected.jsonl")]
+    assert rejected == [
+        ("test.jsonl", 2, "not JSON"), ("test.jsonl", 3, "duplicate id"), ("test.jsonl", 4, "not a Task"),
+        ("test.jsonl", 10, "target not in the corpus"), ("tools.jsonl", 13, "not JSON"),
+        ("dev.jsonl", 7, "target not in the corpus"),
+    ]  # fmt: skip
+    counts = read_manifest(out)["counts"]
+    assert (counts["read"], counts["rejected"], counts["played"]) == (10, 4, 6)
+    assert counts["set_aside"] == {"dev.jsonl": 1, "test.jsonl": 4, "tools.jsonl": 1}
+    path.write_text("{broken\n")
+    with pytest.raises(DataError, match=r"test\.jsonl: no tasks; first: line 1: not JSON"):
+        run.main(["--world", str(folder), "--out", str(tmp_path / "b"), "--policies", "a=bm25"])
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]])
+def test_a_dry_run_finds_what_the_run_would(world, tmp_path, dry):
+    arguments = ["--world", str(world), "--out", str(tmp_path / "o"), "--policies", "a=bm25", *dry]
+    for words, error, message in (
+        (["--policies", "a=./none"], DataError, "policy a: no model at './none'"),
+        (["--dtype", "float33"], ConfigError, "unknown dtype 'float33'; known: auto, float32"),
+        (["--limit", "-4"], ConfigError, r"limit must be 0 \(all\) or more, got -4$"),
+        (["--batch_size", "0"], ConfigError, "batch_size must be 1 or more, got 0$"),
+        (["--seed", "-1"], ConfigError, "key 'seed': must be 0 or more, got -1"),
+        (["--split", "tset"], DataError, "no split 'tset' in .*; there are dev, (odd, )?test$"),
+        (["--out", str(world), "--overwrite"], RunFolderError, "was not made by this project"),
+        (["--out", str(world / "tools.jsonl")], RunFolderError, "is a file"),
+    ):
+        with pytest.raises(error, match=message):
+            run.main([*arguments, *words])
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_run_that_fails_before_it_plays_leaves_its_folder_free(world, tmp_path, scripted):
+    arguments = ["--world", str(world), "--out", str(tmp_path / "o"), "--policies", "a=nowhere"]
+    with pytest.raises(SystemExit):
+        run_main(lambda: run.main(arguments))
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_shipped_config_loads_by_its_own_schema_and_agrees_with_training():

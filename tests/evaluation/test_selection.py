@@ -131,3 +131,18 @@ def test_command(tmp_path, capsys):
     (tmp_path / "c.jsonl").write_text('{"task_id": 1}\n')
     with pytest.raises(DataError, match=r"c\.jsonl:1: not a Trajectory"):
         selection.main([str(tmp_path / "c.jsonl")])
+
+
+def test_a_bad_baseline_is_an_error_before_any_table(tmp_path, capsys):
+    write_jsonl(tmp_path / "eval" / "after" / "predictions.jsonl", [play("t1", "a", ["a"], "a")])
+    predictions = str(tmp_path / "eval" / "after" / "predictions.jsonl")
+    (tmp_path / "bad.jsonl").write_text('{"a": \n')
+    for baseline, words in (("none.jsonl", "cannot read"), ("bad.jsonl", r"bad\.jsonl:1: not JSON")):
+        with pytest.raises(DataError, match=words):
+            selection.main([predictions, "--baseline", str(tmp_path / baseline)])
+    with pytest.raises(DataError, match=r"eval is a folder; name .*eval/after/predictions\.jsonl$"):
+        selection.main([str(tmp_path / "eval")])
+    with pytest.raises(DataError, match=r"is a folder, and no predictions\.jsonl is in it"):
+        selection.main([str(tmp_path)])
+    assert capsys.readouterr().out == ""
+    assert selection.main([predictions]) == 0

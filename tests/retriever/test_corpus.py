@@ -22,7 +22,7 @@ def _spec(tool: str, api: str) -> ToolSpec:
     )
 
 
-def test_bad_lines_are_rejects_and_counts_add_up(tmp_path):
+def test_bad_lines_are_rejects_and_counts_add_up(tmp_path, capsys):
     good = _spec("hotel_desk", "price_now").model_dump_json()
     other = _spec("hotel_desk", "price_past").model_dump_json()
     lines = [good, "{not json", "", good, json.dumps({"id": 3}), other, "[1]"]
@@ -34,6 +34,10 @@ def test_bad_lines_are_rejects_and_counts_add_up(tmp_path):
     assert "duplicate id: Travel.hotel_desk.price_now already stands in line 1" in corpus.rejects[1]["reason"]
     assert corpus.read == 6 == len(corpus.specs) + len(corpus.rejects)
     assert load_tools(tmp_path) == list(corpus.specs)
+    first = "4 of 6 records set aside; first: line 2: not JSON: Expecting property name enclosed in double quotes"
+    assert capsys.readouterr().err.startswith(f"warning: {file}: {first}")
+    read_corpus(file)
+    assert capsys.readouterr().err == ""  # said once; names and engine read the same corpus
 
 
 @pytest.mark.parametrize("content", [None, "", "\n\n", "{}\n"])

@@ -6,6 +6,7 @@ import random
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from autotools.errors import DataError
 from autotools.schema import ToolId, ToolParameter, ToolSpec
 from retriever.corpus_report import main, near_duplicates, report
 
@@ -66,4 +67,6 @@ def test_command_writes_the_report(tmp_path, capsys):
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["records"] == {"read": 8, "kept": 7, "repeated": 0, "rejected": {"not JSON": 1}}
     assert "exact copy" in capsys.readouterr().out
-    assert main([str(tmp_path / "none"), "--dry_run"]) == 0
+    assert main([str(file), "--dry_run"]) == 0
+    with pytest.raises(DataError, match="none does not exist"):
+        main([str(tmp_path / "none"), "--dry_run"])

@@ -52,7 +52,14 @@ def test_bad_use(tools, tmp_path):
         main(["price", "--tools", str(tmp_path / "none.jsonl")])
     with pytest.raises(ConfigError, match="k must be 1 or more, not 0"):
         main(["price", "--tools", tools, "--k", "0"])
-    assert main(["price", "--tools", "nowhere", "--dry_run"]) == 0
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        main(["price", "--tools", "nowhere", "--dry_run"])
+    assert main(["price", "--tools", tools, "--dry_run"]) == 0
+    with pytest.raises(ConfigError, match="takes one value .*quote a text of several words: 'inn price'"):
+        main(["inn", "price", "--tools", tools])
+    for empty in ([""], [" "], ["--query", ""]):
+        with pytest.raises(ConfigError, match="the query is empty"):
+            main([*empty, "--tools", tools])
 
 
 def test_lines_of_stdin_as_json(tools, capsys, monkeypatch):

@@ -320,7 +320,9 @@ def test_what_is_wrong_is_one_line(tools, tmp_path, monkeypatch):
         serve.main(["--tools", str(tools), "--threads", "0"])
     with pytest.raises(ConfigError, match="max_waiting must be 1 or more"):
         serve.main(["--tools", str(tools), "--max_waiting", "0"])
-    assert serve.main(["--tools", "nowhere", "--dry_run"]) == 0
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        serve.main(["--tools", "nowhere", "--dry_run"])
+    assert serve.main(["--tools", str(tools), "--dry_run"]) == 0
 
 
 def test_the_app_outside_a_server_does_not_hang():

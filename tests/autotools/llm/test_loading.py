@@ -57,6 +57,9 @@ def test_a_damaged_model_is_one_line(
     damage(folder)
     with pytest.raises(ModelError, match=words) as caught:
         load_model(folder)
+    if "damaged" in words:  # that is seen without loading, too
+        with pytest.raises(ModelError, match=words):
+            check_model(folder)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
