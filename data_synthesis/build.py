@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config, load_config, run_main
 from autotools.errors import DataError
-from autotools.rundir import open_run, write_jsonl, write_manifest
+from autotools.rundir import check_run, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import Task, ToolId
 from autotools.search.episode import SearchBatch, SearchSettings
 from data_synthesis.settings import BuildArgs, ExpertSettings
@@ -34,12 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     """Build the data folder. Returns 0; raises AutoToolsError (one line, code 2) on bad input or a used folder."""
     config = load_config(argv, SECTIONS, prog="python -m data_synthesis.build", description=__doc__)
     args = config.top(BuildArgs)
+    read_manifest(args.world)  # a half-made world is refused before the output folder is claimed
     if config.dry_run:
+        check_run(args.out, config.resolved(), overwrite=args.overwrite)
         print(f"would read {args.world} and write {args.out}: {config.resolved()}")
         return 0
-    from autotools.rundir import read_manifest
-
-    read_manifest(args.world)  # a half-made world is refused before the output folder is claimed
     run = open_run(args.out, config.resolved(), seed=args.seed, overwrite=args.overwrite)
     manifest = build(config, Path(args.world), run.path)
     _print_summary(manifest)

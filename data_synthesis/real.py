@@ -23,7 +23,7 @@ from typing import Any
 from autotools.config import load_config, run_main
 from autotools.errors import DataError
 from autotools.queries import RequestFile, normalised, read_anytoolbench, read_colt, read_toolbench, sort_out
-from autotools.rundir import open_run, write_jsonl, write_manifest
+from autotools.rundir import check_run, open_run, sha256_file, write_jsonl, write_manifest
 from autotools.schema import Task
 
 TEST_FILES = "stabletoolbench/solvable_queries/test_instruction/*.json"
@@ -57,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(ImportArgs)
     files = _find_files(Path(args.queries))
     if config.dry_run:
+        sha256_file(args.corpus)
+        check_run(args.out, config.resolved(), overwrite=args.overwrite)
         print(f"would read {args.corpus} and {sum(map(len, files.values()))} query files, and write {args.out}")
         return 0
     _print_summary(import_world(args, config.resolved(), files))

@@ -41,11 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     """Build the world folder. Returns 0; raises AutoToolsError on a used folder or a world that fails its checks."""
     config = load_config(argv, {"": WorldArgs}, prog="python -m toolworld.build", description=__doc__)
     args = config.top(WorldArgs)
+    from autotools.rundir import check_run, open_run
+
     if config.dry_run:
+        check_run(args.out, config.resolved(), overwrite=args.overwrite)
         what = f"{args.num_tools} tool documents" if args.num_tools else "the tool world"
         print(f"would build {what} with seed {args.seed} in {args.out}")
         return 0
-    from autotools.rundir import open_run
     from toolworld.scale import scaled_specs, write_scaled
     from toolworld.world import build_world
 

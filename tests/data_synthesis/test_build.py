@@ -176,9 +176,12 @@ def test_bad_use_is_one_clear_line(world, tmp_path, change, words):
 def test_used_folder_is_refused_and_dry_run_writes_nothing(world, tmp_path):
     assert main(["--world", str(world), "--out", str(tmp_path / "data"), "--dry_run"]) == 0
     assert not (tmp_path / "data").exists()
+    with pytest.raises(AutoToolsError, match="does not exist"):
+        main(["--world", str(tmp_path / "none"), "--out", str(tmp_path / "data"), "--dry_run"])
     build(world, tmp_path / "data")
-    with pytest.raises(AutoToolsError, match="in use"):
-        build(world, tmp_path / "data")
+    for dry in ([], ["--dry_run"]):
+        with pytest.raises(AutoToolsError, match="in use"):
+            build(world, tmp_path / "data", *dry)
     build(world, tmp_path / "data", "--overwrite")
     (world / "tasks/dev.jsonl").unlink()
     with pytest.raises(AutoToolsError, match="dev.jsonl does not exist"):

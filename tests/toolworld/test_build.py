@@ -106,3 +106,7 @@ def test_used_folder_is_refused(folder: Path) -> None:
 def test_dry_run_writes_nothing(tmp_path: Path, capsys) -> None:
     assert main(["--out", str(tmp_path / "w"), "--dry_run"]) == 0
     assert not (tmp_path / "w").exists() and "seed 0" in capsys.readouterr().out
+    (tmp_path / "mine").write_text("")
+    for words in ([str(tmp_path), "--overwrite"], [str(tmp_path / "mine")]):  # refused as the run would be
+        with pytest.raises(RunFolderError):
+            main(["--out", *words, "--dry_run"])
