@@ -114,6 +114,11 @@ def check_two_ranks(
     for row, want in zip(rows, single, strict=True):
         for name in ("loss", "reward", "srecall", "answered", "credit/kept_token_share", "grad_norm"):
             assert row[name] == pytest.approx(want[name], rel=1e-3, abs=1e-5), name
+        figures = {name for name in want if name.partition("/")[0] in ("turn", "faults", "stop", "targets", "credit")}
+        assert len(figures) > 30 and {n: row[n] for n in figures} == pytest.approx({n: want[n] for n in figures})
+    # whole groups, also the one whose rollouts were played on both ranks
+    both_recorded, lone_recorded = (read_jsonl(f / "run" / "trajectories.jsonl") for f in (folder, alone[0]))
+    assert len(both_recorded) == 2 * 2 * 4 and both_recorded == lone_recorded
     assert read_manifest(folder / "run")["counts"]["steps"] == 2
     start = AutoModelForCausalLM.from_pretrained(world / "model").state_dict()
     both = AutoModelForCausalLM.from_pretrained(folder / "run").state_dict()
