@@ -42,6 +42,21 @@ class SearchEngine(Protocol):
         ...
 
 
+def _recipe(encoder: str) -> tuple[str, bool]:
+    """Name of the dense recipe, and whether BM25 is mixed in."""
+    kind, colon, name = encoder.partition(":")
+    hybrid = kind == "hybrid" and (bool(name) or not colon)
+    return ((name or DEFAULT_RECIPE) if hybrid else encoder), hybrid
+
+
+def check_encoder(encoder: str) -> None:
+    """Raise ConfigError for a name that ``open_engine`` does not know. Reads no corpus and no weights."""
+    if encoder != "bm25":
+        from retriever.recipes import recipe_for
+
+        recipe_for(_recipe(encoder)[0])
+
+
 def open_engine(
     path: str | Path,
     encoder: str = "bm25",
@@ -62,18 +77,14 @@ def open_engine(
         from retriever.remote import RemoteEngine
 
         return RemoteEngine(str(path))
-    kind, colon, name = encoder.partition(":")
     if encoder == "bm25":
         if index is not None:
             raise ConfigError("encoder bm25 has no index on disk (it is made in under a second); leave --index out")
         from retriever.bm25 import BM25Engine
 
         return BM25Engine(load_tools(path))
-    hybrid = kind == "hybrid" and (bool(name) or not colon)
-    recipe = (name or DEFAULT_RECIPE) if hybrid else encoder
-    from retriever.recipes import recipe_for
-
-    recipe_for(recipe)  # an unknown name shows before anything is read
+    check_encoder(encoder)  # an unknown name shows before anything is read
+    recipe, hybrid = _recipe(encoder)
     from retriever.dense import open_dense
 
     dense = open_dense(path, recipe, index=index, device=device, dtype=dtype, allow_stale=allow_stale)

@@ -2,22 +2,24 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.rundir import RunDir, open_run, read_manifest, write_jsonl, write_manifest
-from autotools.schema import Hit, ToolId
+from autotools.llm.loading import check_model
+from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_jsonl, write_manifest
+from autotools.schema import Hit
 from autotools.search.answer import NameIndex
 from autotools.search.episode import SearchBatch
-from retriever.corpus import load_tools
-from retriever.engine import open_engine
+from retriever.corpus import read_corpus
+from retriever.engine import check_encoder, open_engine
 from rl.alarms import alarm_callback
 from rl.algorithms import get_algorithm
 from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
-from rl.plan import describe
+from rl.plan import describe, run_sizes
 from rl.prompts import read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
@@ -55,18 +57,46 @@ def trainer_config(config: Config) -> "GRPOConfig":
             "remove_unused_columns": False,
         }
     )
-    return config.top(GRPOConfig, **defaults)
+    try:
+        return config.top(GRPOConfig, **defaults)
+    except ConfigError as error:
+        if "generation_batch_size" not in str(error) or "generation_batch_size" in config.explicit:
+            raise
+        raise ConfigError(
+            f"{error} It is per_device_train_batch_size x gradient_accumulation_steps x processes; make that a multiple"
+            " of num_generations"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    names: NameIndex
+    rows: list[dict[str, Any]]  # usable prompts
+    rejects: list[dict[str, Any]]  # prompts
+    tools_aside: list[dict[str, Any]]
+
+
+def _read_inputs(args: RLArgs) -> _Inputs:
+    corpus = read_corpus(args.tools)
+    names = NameIndex(spec.id for spec in corpus.specs)
+    rows, rejects = read_prompts(args.data, names)
+    read_manifest(args.data)
+    check_model(args.model)
+    return _Inputs(names, rows, rejects, list(corpus.rejects))
 
 
 def plan(config: Config) -> str:
-    """What would be trained, as text for --dry_run."""
+    """What would be trained, as text for --dry_run. Raises what the run would raise before it trains."""
     args, trl_args = config.top(RLArgs), trainer_config(config)
-    names = NameIndex(spec.id for spec in load_tools(args.tools))
-    rows, rejects = read_prompts(args.data, names)
+    check_encoder(args.encoder)
+    inputs = _read_inputs(args)
+    text = describe(config, trl_args, inputs.rows, inputs.names)
+    _check_enough(inputs.rows, trl_args, run_sizes(config, trl_args, len(inputs.rows)).prompts_per_generation)
+    check_run(args.output_dir, config.resolved(), resume=args.resume, overwrite=args.overwrite)
     return (
-        f"RL ({args.algorithm}) of {args.model}: {len(rows)} prompts ({len(rejects)} unusable ones left out), "
-        f"{len(names)} tools, max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, "
-        f"beta {trl_args.beta}; would write {args.output_dir}\n\n" + describe(config, trl_args, rows, names)
+        f"RL ({args.algorithm}) of {args.model}: {len(inputs.rows)} prompts ({len(inputs.rejects)} unusable ones left "
+        f"out), {len(inputs.names)} tools, max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, "
+        f"beta {trl_args.beta}; would write {args.output_dir}\n\n{text}"
     )
 
 
@@ -136,15 +166,15 @@ def train(config: Config) -> None:
     args = config.top(RLArgs)
     trl_args = trainer_config(config)
     runtime.start_distributed_cpu()
-    names = NameIndex(_ids(args.tools))
-    rows, rejects = read_prompts(args.data, names)
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
-    read_manifest(args.data)
-    _check_enough(rows, trl_args)
+    inputs = _read_inputs(args)
+    names, rows, rejects = inputs.names, inputs.rows, inputs.rejects
+    _check_enough(rows, trl_args, trl_args.generation_batch_size // trl_args.num_generations)
     start = (*load_checkpoint(args.model), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
+    if (rejects or inputs.tools_aside) and run.main:
+        write_jsonl(run.path / "rejected.jsonl", [*rejects, *inputs.tools_aside])
     if rejects and run.main:
-        write_jsonl(run.path / "rejected.jsonl", rejects)
         print(
             f"warning: {len(rejects)} of {len(rejects) + len(rows)} prompts are unusable; see {run.path}/rejected.jsonl"
         )
@@ -174,16 +204,11 @@ def train(config: Config) -> None:
     runtime.stop_distributed()
 
 
-def _check_enough(rows: list[dict[str, Any]], trl_args: Any) -> None:
+def _check_enough(rows: list[dict[str, Any]], trl_args: Any, needed: int) -> None:
     """TRL drops an incomplete last batch: with too few prompts it would train nothing and end well."""
-    needed = trl_args.generation_batch_size // trl_args.num_generations
     if len(rows) < needed:
         raise DataError(
             f"{len(rows)} prompts are fewer than the {needed} of one generation (generation_batch_size "
-            f"{trl_args.generation_batch_size} / num_generations {trl_args.num_generations}); give more prompts or "
+            f"{needed * trl_args.num_generations} / num_generations {trl_args.num_generations}); give more prompts or "
             "lower per_device_train_batch_size"
         )
-
-
-def _ids(tools: str) -> list[ToolId]:
-    return [spec.id for spec in load_tools(tools)]

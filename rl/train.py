@@ -44,6 +44,13 @@ class RLArgs:
     resume: bool = field(default=False, metadata={"help": "continue in output_dir from its newest checkpoint"})
     overwrite: bool = field(default=False, metadata={"help": "delete output_dir's earlier run first"})
 
+    def __post_init__(self) -> None:
+        for name in ("record_every", "record_groups", "record_max_mb"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if not 0 <= self.max_dropped_share <= 1:
+            raise ValueError(f"max_dropped_share lies between 0 and 1, got {self.max_dropped_share}")
+
 
 SECTIONS = {
     "": (RLArgs, "trl:GRPOConfig"),

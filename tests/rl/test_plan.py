@@ -10,7 +10,7 @@ import pytest
 
 from autotools.config import Config, load_config
 from autotools.errors import ConfigError
-from autotools.rundir import read_manifest
+from autotools.rundir import read_jsonl, read_manifest, write_jsonl, write_manifest
 from rl import plan, plan_memory, train
 from rl.credit_options import PRESETS, CreditOptions
 from rl.plan_differences import Setting, difference_table, settings
@@ -238,7 +238,10 @@ def test_preset_files_hold_the_presets(name: str, small_world: Path, rl_argv: Ar
 
 def test_dry_run_of_the_papers_run_needs_neither_its_model_nor_its_gpus(small_world: Path, tmp_path: Path) -> None:
     """As a command of its own: a DeepSpeed config in the arguments must not start process groups."""
-    words = ["--config", "configs/rl/paper_8xa100.yaml", "--data", small_world, "--tools", small_world]
+    data, rows = tmp_path / "data", read_jsonl(small_world / "rl" / "train.jsonl")
+    write_jsonl(data / "rl" / "train.jsonl", [{**row, "id": f"{i}/{row['id']}"} for i in range(26) for row in rows])
+    write_manifest(data, stage="data", inputs=[], counts={}, seed=0)
+    words = ["--config", "configs/rl/paper_8xa100.yaml", "--data", data, "--tools", small_world]
     command = [sys.executable, "rl/train.py", *map(str, words), "--output_dir", str(tmp_path / "run"), "--dry-run"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,13 @@
 """rl/train.py as a command: a real run of the sampled tiny model, and bad use."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autotools.errors import ConfigError, DataError, RunFolderError
+from autotools.errors import ConfigError, DataError, ModelError, RunFolderError
 from autotools.rundir import read_jsonl, read_manifest, write_jsonl
 from rl import train
 
@@ -58,23 +59,72 @@ def test_dry_run_says_what_would_be_done(
         (["--algorithm", "ppo"], "known: toolsearcher, grpo, gspo, gdpo, rloo, marag, event_grpo"),
         (["--max_completion_length", "99"], "contradicts search.total_tokens 300"),
         (["--encoder", "dense"], "unknown encoder 'dense'"),
-        (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),
+        (["--model", "no/such/model"], "no model at 'no/such/model': there is no such folder"),
+        (["--seed", "-1"], "key 'seed': must be 0 or more, got -1"),
+        (["--learning_rate", "nan"], "key 'learning_rate': nan is not a number"),
+        (["--max_dropped_share", "2"], "max_dropped_share lies between 0 and 1, got 2.0"),
+        (
+            ["--per_device_train_batch_size", "7"],
+            "generation_batch_size (7) must be divisible by num_generations (4). It is per_device_train_batch_size x",
+        ),
     ],
 )
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry_run"])
 def test_bad_use_is_one_clear_error(
-    extra: list[str], words: str, small_world: Path, rl_argv: Argv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    dry: list[str], extra: list[str], words: str, small_world: Path, rl_argv: Argv, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        train.main([*rl_argv(small_world, tmp_path / "run"), *extra])
+    with pytest.raises((ConfigError, ModelError), match=re.escape(words)):
+        train.main([*rl_argv(small_world, tmp_path / "run"), *extra, *dry])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry_run"])
+def test_what_the_data_cannot_give_is_said_before_the_folder_is_claimed(
+    dry: list[str], small_world: Path, rl_argv: Argv, tmp_path: Path
+) -> None:
+    argv = [*rl_argv(small_world, tmp_path / "run"), *dry]
+    with pytest.raises(DataError, match="10 prompts are fewer than the 11 of one generation"):
+        train.main([*argv, "--per_device_train_batch_size", "44"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "keep.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="was not made by this project"):
+        train.main([*argv, "--output_dir", str(tmp_path / "mine"), "--overwrite"])
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_bad_lines_of_the_corpus_go_to_rejected_jsonl(
+    small_world: Path,
+    rl_argv: Argv,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rl import run
+
+    class Ready(Exception):
+        """All is read and said; nothing is trained."""
+
+    def stop(*_: object) -> None:
+        raise Ready
+
+    tools = tmp_path / "tools.jsonl"
+    tools.write_text((small_world / "tools.jsonl").read_text() + "{broken\n")
+    monkeypatch.setattr(run, "_trainer", stop)
+    with pytest.raises(Ready):
+        train.main(rl_argv(small_world, tmp_path / "run", tools=tools))
+    rejected = read_jsonl(tmp_path / "run" / "rejected.jsonl")
+    assert [(row["source"], row["line"]) for row in rejected] == [("tools.jsonl", 11)]
+    assert "tools.jsonl: 1 of 11 records set aside; first: line 11: not JSON" in capsys.readouterr().err
 
 
 def test_prompts_outside_the_corpus_are_counted_and_dropped(small_world: Path, tmp_path: Path) -> None:
     from autotools.search.answer import NameIndex
+    from retriever.corpus import load_tools
     from rl.prompts import read_prompts
-    from rl.run import _ids
 
-    names = NameIndex(_ids(str(small_world)))
+    names = NameIndex(spec.id for spec in load_tools(small_world))
     good = read_jsonl(small_world / "rl" / "train.jsonl")[0]
     bad = [{**good, "targets": ["Travel.hotel_desk.gone"]}, {**good, "targets": []}, {**good, "targets": ["nonsense"]}]
     without = [{k: v for k, v in good.items() if k != key} for key in ("targets", "query", "id")]
