@@ -3,6 +3,7 @@
 Trains on assistant turns only. Keys are those of TRL's SFTConfig plus the ones below.
 """
 
+import math
 import sys
 from dataclasses import dataclass, field
 
@@ -28,6 +29,12 @@ class SFTArgs:
     keep_best: bool = field(default=True, metadata={"help": "end with the weights of the lowest held-out loss"})
     resume: bool = field(default=False, metadata={"help": "continue in output_dir from its newest checkpoint"})
     overwrite: bool = field(default=False, metadata={"help": "delete output_dir's earlier run first"})
+
+    def __post_init__(self) -> None:
+        if not self.mixture or not all(0 < share < math.inf for share in self.mixture.values()):
+            raise ValueError(f"mixture {self.mixture} needs one share > 0 per task, such as {{search: 1.0}}")
+        if self.max_records < 0:
+            raise ValueError(f"max_records must be 0 (all) or more, got {self.max_records}")
 
 
 def main(argv: list[str] | None = None) -> int:

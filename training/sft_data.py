@@ -23,7 +23,11 @@ def read_records(data: str | Path, split: str, tasks: Iterable[str] | None = Non
     if not path.exists():
         raise DataError(f"no SFT data at {path}; make it with: python -m data_synthesis.build --world DIR --out {data}")
     wanted = set(tasks) if tasks is not None else None
-    rows = [row for row in read_jsonl(path) if wanted is None or row["task"] in wanted]
+    rows = read_jsonl(path)
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not isinstance(row.get("messages"), list) or "task" not in row:
+            raise DataError(f"{path}: record {number} is no object with 'task' and 'messages'")
+    rows = [row for row in rows if wanted is None or row["task"] in wanted]
     if not rows:
         raise DataError(f"{path} holds no record of the tasks {sorted(wanted or [])}")
     return rows
@@ -47,6 +51,13 @@ def encode_records(
     return out, counts
 
 
+def check_tasks(rows: Sequence[dict[str, Any]], mixture: dict[str, float]) -> None:
+    """Raise ConfigError for a task of ``mixture`` that no row has."""
+    for task in mixture:
+        if not any(row["task"] == task for row in rows):
+            raise ConfigError(f"mixture names task {task!r}, which has no record; there are {_tasks(rows)}")
+
+
 def mix_tasks(rows: Sequence[dict[str, Any]], mixture: dict[str, float], seed: int) -> "Dataset":
     """Dataset of ``input_ids`` and ``labels``; each task is drawn with its share in ``mixture`` until one runs out.
 
@@ -56,11 +67,10 @@ def mix_tasks(rows: Sequence[dict[str, Any]], mixture: dict[str, float], seed: i
 
     if not mixture or any(share <= 0 for share in mixture.values()):
         raise ConfigError(f"mixture {mixture} needs one share > 0 per task, such as {{search: 1.0}}")
+    check_tasks(rows, mixture)
     parts = {}
     for task in mixture:
         mine = [{"input_ids": r["input_ids"], "labels": r["labels"]} for r in rows if r["task"] == task]
-        if not mine:
-            raise ConfigError(f"mixture names task {task!r}, which has no record; there are {_tasks(rows)}")
         parts[task] = Dataset.from_list(mine).shuffle(seed=seed)
     if len(parts) == 1:
         return next(iter(parts.values()))

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.chat import ChatRenderer
 from autotools.config import Config
-from autotools.rundir import RunDir, open_run, read_manifest, write_manifest
-from retriever.corpus import load_tools
+from autotools.llm.loading import check_model
+from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_manifest
+from retriever.corpus import find_corpus, load_tools
 from training import runtime
 from training.model_loading import load_checkpoint
 from training.sft import SFTArgs
-from training.sft_data import encode_records, mix_tasks, read_records
+from training.sft_data import check_tasks, encode_records, mix_tasks, read_records
 from training.tiny import answered_names, build_model, build_tokenizer, tool_id_pieces
 
 if TYPE_CHECKING:
@@ -31,10 +32,23 @@ def trainer_config(config: Config) -> "SFTConfig":
     return config.top(SFTConfig, **defaults)
 
 
+def _read_data(args: SFTArgs) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    splits = [read_records(args.data, split, args.mixture) for split in ("train", "dev")]
+    for rows in splits:
+        check_tasks(rows, args.mixture)
+    read_manifest(args.data)
+    return splits[0], splits[1]
+
+
 def plan(config: Config) -> str:
-    """What would be trained, as text for --dry_run."""
+    """What would be trained, as text for --dry_run. Raises what the run would raise before it trains."""
     args, trl_args = config.top(SFTArgs), trainer_config(config)
-    rows = read_records(args.data, "train", args.mixture)
+    rows, _ = _read_data(args)
+    if args.model != "tiny":
+        check_model(args.model)
+    elif args.tools:
+        find_corpus(args.tools)
+    check_run(args.output_dir, config.resolved(), resume=args.resume, overwrite=args.overwrite)
     batch = trl_args.per_device_train_batch_size * trl_args.gradient_accumulation_steps
     return (
         f"SFT of {args.model} on {len(rows)} records of {args.data} (mixture {json.dumps(args.mixture)}), "
@@ -60,11 +74,9 @@ def train(config: Config) -> None:
     args = config.top(SFTArgs)
     trl_args = trainer_config(config)
     runtime.start_distributed_cpu()
-    rows = read_records(args.data, "train", args.mixture)
-    dev_rows = read_records(args.data, "dev", args.mixture)
+    rows, dev_rows = _read_data(args)
     if args.max_records:
         rows = _first_per_task(rows, args.max_records)
-    read_manifest(args.data)
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
     model, tokenizer = _model_and_tokenizer(config, rows, trl_args.seed)
     renderer = ChatRenderer(tokenizer)

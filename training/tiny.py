@@ -41,6 +41,20 @@ class TinyConfig:
         default=False, metadata={"help": "constant text of the curriculum's two prompts as single tokens, too"}
     )
 
+    def __post_init__(self) -> None:
+        least = {"num_layers": 1, "num_heads": 1, "intermediate_size": 1, "max_words": 0, "max_position_embeddings": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be {low} or more, got {getattr(self, name)}")
+        step = 2 * self.num_heads  # rotary embeddings turn pairs
+        if self.hidden_size < step or self.hidden_size % step:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of 2 x num_heads = {step}: each head needs an even "
+                "width"
+            )
+        if not self.initializer_range > 0:
+            raise ValueError(f"initializer_range must be above 0, got {self.initializer_range}")
+
 
 def qwen_template() -> str:
     """The Qwen2.5 chat template as TRL ships it (TRL compares templates by equality to know how to parse turns)."""

@@ -150,14 +150,31 @@ def test_keep_best_ends_with_the_lowest_held_out_loss(sft_data: Path, tmp_path: 
         (["--tiny.hidden", "1"], "did you mean 'tiny.hidden_size'"),
         (["--model", "no/such/model"], "no model at 'no/such/model': there is no such folder"),
         (["--mixture", '{"search": 1, "understanding": 0}'], "one share > 0 per task"),
+        (["--mixture", "search=-1"], "one share > 0 per task"),
+        (["--mixture", "search=.inf"], "one share > 0 per task"),
+        (["--mixture", "search=1", "singing=1"], "mixture names task 'singing', which has no record; there are search"),
+        (["--max_records", "-1"], "max_records must be 0 .all. or more, got -1"),
+        (["--seed", "-1"], "key 'seed': must be 0 or more, got -1"),
+        (["--learning_rate", "nan"], "key 'learning_rate': nan is not a number"),
+        (["--learning_rate", "-1"], "key 'learning_rate': must be 0 or more, got -1.0"),
+        (["--per_device_train_batch_size", "0"], "'per_device_train_batch_size': must be 1 or more, got 0"),
+        (["--tiny.num_heads", "7"], "section 'tiny': hidden_size 32 must be a multiple of 2 x num_heads = 14"),
+        (["--tiny.num_heads", "32"], "hidden_size 32 must be a multiple of 2 x num_heads = 64"),
+        (["--tiny.num_layers", "0"], "section 'tiny': num_layers must be 1 or more, got 0"),
+        (["--lora.r", "-1"], "section 'lora': r must be 0 or more, got -1"),
+        (["--output_dir", "{here}", "--overwrite"], "was not made by this project"),
     ],
 )
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry_run"])
 def test_bad_use_is_one_clear_error(
-    extra: list[str], words: str, sft_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dry: list[str], extra: list[str], words: str, sft_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises((ConfigError, ModelError), match=words):
-        sft.main([*argv(sft_data, tmp_path / "run"), *extra])
+    (tmp_path / "keep.txt").write_text("mine")
+    extra = [word.replace("{here}", str(tmp_path)) for word in extra]
+    with pytest.raises((ConfigError, ModelError, RunFolderError), match=words):
+        sft.main([*argv(sft_data, tmp_path / "run"), *extra, *dry])
+    assert [path.name for path in tmp_path.iterdir()] == ["keep.txt"]
 
 
 def test_a_used_folder_is_refused_and_overwrite_starts_anew(finished: Path, sft_data: Path, tmp_path: Path) -> None:

@@ -94,3 +94,11 @@ def test_a_task_without_records_is_named() -> None:
 def test_the_data_folder_of_these_tests_is_in_the_written_form(sft_data: Path) -> None:
     row = read_jsonl(sft_data / "sft" / "train.jsonl")[0]
     assert set(row) == {"id", "task", "source", "messages", "tools"}
+
+
+@pytest.mark.parametrize("line", ["[1]", '{"task": "search"}', '{"messages": []}'])
+def test_a_record_of_another_form_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "train.jsonl").write_text('{"task": "search", "messages": []}\n' + line + "\n")
+    with pytest.raises(DataError, match=r"train\.jsonl: record 2 is no object with 'task' and 'messages'"):
+        read_records(tmp_path, "train", ["search"])
