@@ -2,6 +2,28 @@
 # The quickstart once per seed, then one report with the table over seeds:  bash launch/seeds.sh [OUT] [SEED...]
 # Default: runs/seeds, seeds 0 1 2; about four minutes a seed. Finished seeds are kept, an interrupted one goes on.
 set -euo pipefail
+
+usage="usage: bash launch/seeds.sh [OUT] [SEED...]
+The quickstart once per seed (default: runs/seeds, seeds 0 1 2; about four minutes a seed), then OUT/report.html with the
+table over seeds. Finished seeds are kept, an interrupted one goes on."
+for word in "$@"; do
+  case "$word" in
+    -h | --help)
+      echo "$usage"
+      exit 0
+      ;;
+    -* | "")
+      echo "error: unknown option '$word'; usage: bash launch/seeds.sh [OUT] [SEED...]" >&2
+      exit 2
+      ;;
+  esac
+done
+for word in "${@:2}"; do
+  if ! [[ "$word" =~ ^[0-9]+$ ]]; then
+    echo "error: a seed is a whole number of 0 or more, got '$word'" >&2
+    exit 2
+  fi
+done
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=launch/setup.sh
 source "$here/setup.sh"

@@ -6,6 +6,17 @@
 # a second start only compares it, and an interrupted installation is seen and completed.
 # Set AUTOTOOLS_PYTHON to choose the Python; extra pip options go into pip's own PIP_* variables.
 
+if [[ "${BASH_SOURCE[0]}" == "$0" && $# -gt 0 ]]; then # started itself; a script that sources it has words of its own
+  if [[ "$1" == "-h" || "$1" == "--help" ]]; then
+    echo "usage: bash launch/setup.sh"
+    echo "Makes .venv with the versions of constraints.txt (minutes, once). The other launch scripts do so by themselves."
+    echo "AUTOTOOLS_PYTHON chooses the Python (3.11 or newer), CXX the C++ compiler; pip reads its own PIP_* variables."
+    exit 0
+  fi
+  echo "error: no arguments are known, got '$1'; see bash launch/setup.sh --help" >&2
+  exit 2
+fi
+
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"

@@ -2,6 +2,11 @@
 # Linters and tests:  bash launch/test.sh [--all] [pytest arguments]
 # --all adds the tests marked slow. GPU and Slurm tests are asked for by name: bash launch/test.sh -m gpu
 set -euo pipefail
+if [[ "${1:-}" == "-h" || "${1:-}" == "--help" ]]; then
+  echo "usage: bash launch/test.sh [--all] [pytest arguments]"
+  echo "Linters, then tests. --all adds the slow ones; -m gpu or -m slurm runs those; any other word goes to pytest."
+  exit 0
+fi
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=launch/setup.sh
 source "$here/setup.sh"

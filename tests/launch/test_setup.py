@@ -156,3 +156,27 @@ def test_no_compiler_stops_the_real_quickstart_in_one_line(tmp_path: Path) -> No
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no C++ compiler found") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["setup.sh", "--help"], 0, "usage: bash launch/setup.sh\n"),
+        (["setup.sh", "--frobnicate"], 2, "error: no arguments are known, got '--frobnicate'"),
+        (["seeds.sh", "--help"], 0, "usage: bash launch/seeds.sh [OUT] [SEED...]\n"),
+        (["seeds.sh", "runs/x", "0", "-h"], 0, "usage: bash launch/seeds.sh [OUT] [SEED...]\n"),
+        (["seeds.sh", "--frobnicate"], 2, "error: unknown option '--frobnicate'"),
+        (["seeds.sh", "runs/x", "-1"], 2, "error: unknown option '-1'"),
+        (["seeds.sh", "runs/x", "0", "two"], 2, "error: a seed is a whole number of 0 or more, got 'two'"),
+        (["test.sh", "--help"], 0, "usage: bash launch/test.sh [--all] [pytest arguments]\n"),
+    ],
+)
+def test_usage_and_unknown_words(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """Also where nothing is installed: the copy has no environment, and making one would take minutes."""
+    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    command = ["bash", str(tmp_path / "launch" / words[0]), *words[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert done.returncode == code
+    assert (done.stdout if code == 0 else done.stderr).startswith(said)
+    assert code == 0 or (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["launch"]
