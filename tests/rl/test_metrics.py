@@ -80,6 +80,8 @@ def test_four_rollouts_on_paper() -> None:
     # the other eight events are removed (A's first search of rollout 2 is mastered)
     assert found["credit/hist/0.5..1"] == 2 and found["credit/removed"] == 8
     assert sum(v for k, v in found.items() if k.startswith("credit/hist/")) == 2
+    kept = step_metrics(facts, credit_of(facts, 2, CreditOptions(incomplete_selection="zero")), group_size=2)
+    assert kept["credit/hist/0"] == 1 and kept["groups/no_gradient"] == 1 / 2  # kept, but it moves nothing
 
 
 def test_dropped_rollouts_are_in_no_mean() -> None:
@@ -106,9 +108,9 @@ def test_figures_by_phase_and_the_last_class_of_targets() -> None:
 
 
 def test_hits_outside_the_corpus_of_the_run() -> None:
-    facts = facts_of(GROUPS, F1, NameIndex([A, B]))
+    facts = facts_of(GROUPS, F1, NameIndex([A, X]))
     found = step_metrics(facts, credit_of(facts, 2), group_size=2)
-    assert found["outside_corpus"] == pytest.approx(4 / 8)  # X four times among eight hits
+    assert found["outside_corpus"] == pytest.approx(1 / 8)  # B once among eight hits
     assert tasks_behind(facts, credit_of(facts, 2), group_size=2)["outside_corpus"] == ["t1"]
 
 

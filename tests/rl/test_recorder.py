@@ -111,6 +111,15 @@ def test_the_file_stays_below_its_limit_and_says_so_once(tmp_path: Path, capsys:
     assert said.count("\n") == 1 and "step 1" in said and "record_max_mb" in said
 
 
+def test_nothing_comes_after_the_group_that_had_no_room(tmp_path: Path) -> None:
+    small = credited(1, 0).row(0)
+    recorder = TrajectoryRecorder(tmp_path / "t.jsonl", every=1, max_mb=2 * len(json.dumps(small)) / 1e6)
+    recorder.record(0, [*rows(0, 1), small])
+    assert not (tmp_path / "t.jsonl").exists() and recorder.stopped_at() == 0
+    recorder.record(1, [small])
+    assert not (tmp_path / "t.jsonl").exists()
+
+
 def test_a_resumed_run_records_like_an_unbroken_one(tmp_path: Path) -> None:
     """Also if it comes from before the step at which the file was full."""
     size = {"every": 1, "groups_per_step": 2, "max_mb": 0.03}
@@ -124,5 +133,7 @@ def test_a_resumed_run_records_like_an_unbroken_one(tmp_path: Path) -> None:
         play(TrajectoryRecorder(broken, **size), range(killed))
         kept = [line for line in broken.read_text().splitlines(True) if json.loads(line)["step"] < checkpoint]
         broken.write_text("".join(kept))  # what training.runtime.rewind does
-        play(TrajectoryRecorder(broken, **size), range(checkpoint, 9))
+        play(TrajectoryRecorder(broken, **size), range(checkpoint, checkpoint + 1))
+        assert TrajectoryRecorder(broken, **size).stopped_at() == (full if checkpoint >= full else None)
+        play(TrajectoryRecorder(broken, **size), range(checkpoint + 1, 9))
         assert broken.read_bytes() == whole.read_bytes()

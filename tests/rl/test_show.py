@@ -14,7 +14,7 @@ from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
 from rl import show
 from rl.recorder import CreditedTrajectory, TrajectoryRecorder
 
-A, B, X = (ToolId(category="Cat", tool="tool", api=api) for api in ("first", "second", "other"))
+A, B, X, U = (ToolId(category="Cat", tool="tool", api=api) for api in ("first", "second", "other", "unseen"))
 EVIL = "\x1b[2J[red]<script>\u202e{x}"
 
 
@@ -27,7 +27,7 @@ def trajectory(task: str, query: str, *, complete: bool) -> Trajectory:
             Event(kind=EventKind.SEARCH, text="s", query=EVIL, hits=hits[1]),
             Event(kind=EventKind.ANSWER, text="a") if complete else Event(kind=EventKind.MALFORMED_CALL, text=EVIL),
         ),
-        selection=(A, X) if complete else None, unknown_names=("no such",) if complete else (),
+        selection=(A, X, U) if complete else None, unknown_names=("no such",) if complete else (),
         stop_reason=StopReason.ANSWERED if complete else StopReason.TURN_LIMIT,
     )  # fmt: skip
 
@@ -58,8 +58,8 @@ def said(capsys: pytest.CaptureFixture[str], *argv: Any) -> list[str]:
 def test_the_list(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, run)
     assert [line.split()[:8] for line in lines[1:]] == [
-        # step, group, n, reward (.6 + 0)/2, F1 (2*1/(3+2) + 0)/2, SRecall (1 + .5)/2, answered, targets
-        [step, group, "2", "0.30", "0.20", "0.75", "1", "2"] for step in "05" for group in "12"
+        # step, group, n, reward (.6 + 0)/2, F1 (2*1/(4+2) + 0)/2, SRecall (1 + .5)/2, answered, targets
+        [step, group, "2", "0.30", "0.17", "0.75", "1", "2"] for step in "05" for group in "12"
     ]  # fmt: skip
     assert said(capsys, run, "--step", 5) == [lines[0], *lines[3:]]
     assert said(capsys, run / "rl") == lines == said(capsys, run / "rl" / "trajectories.jsonl")
@@ -72,15 +72,16 @@ def test_one_group(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "step 5, group 2: task task-1, level I2, 2 rollouts"
     assert "target 1 Cat.tool.first found by 2 of 2" in lines and "target 2 Cat.tool.second found by 1 of 2" in lines
     assert "z +0.71 where a rollout found it, -0.71 where a rollout did not" in lines
-    first = lines[lines.index("rollout 1 complete search, wrong selection F1 0.40, stop: answered") :]
+    first = lines[lines.index("rollout 1 complete search, wrong selection F1 0.33, stop: answered") :]
     assert first[1] == "reward 0.60 = selection 0.50 + format 0.10"
     assert first[2:5] == ["1 search “cheap room” in Cat +0.00 removed", "- Cat.tool.other", "* Cat.tool.first"]
     assert first[5].startswith("2 search “") and first[5].endswith("” +0.71 kept")
     assert first[6:8] == ["+ Cat.tool.first", "* Cat.tool.second"]
-    assert first[8:13] == [
-        "3 answer -0.50 kept", "+ Cat.tool.first", "- Cat.tool.other", "? no such", "missing: Cat.tool.second",
+    assert first[8:14] == [
+        "3 answer -0.50 kept", "+ Cat.tool.first", "- Cat.tool.other", "! Cat.tool.unseen", "? no such",
+        "missing: Cat.tool.second",
     ]  # fmt: skip
-    second = first[14:]
+    second = first[15:]
     assert second[0] == "rollout 2 incomplete search F1 0.00, stop: turn limit"
     assert "- Cat.tool.other (shown before)" in second and "3 malformed call -0.50 kept" in second
     one = said(capsys, run, "--step", 5, "--group", 2, "--rollout", 2)
@@ -103,7 +104,7 @@ def test_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     lines = said(capsys, tmp_path)
     assert [line.split()[:8] for line in lines[1:]] == [
         ["0", "1", "1", "-", "0.00", "0.50", "0", "2"],
-        ["0", "2", "1", "-", "0.40", "1.00", "1", "2"],
+        ["0", "2", "1", "-", "0.33", "1.00", "1", "2"],
         ["0", "3", "1", "-", "0.00", "0.50", "0", "2"],
     ]  # fmt: skip
     shown = said(capsys, tmp_path, "--group", 2)
