@@ -63,14 +63,14 @@ def rollout_facts(
     trajectory: Trajectory, rewards: Mapping[str, float], *, max_turns: int, corpus: NameIndex | None = None
 ) -> RolloutFacts:
     """The facts of one finished rollout; without ``corpus`` no hit counts as outside of it."""
-    shown: set = set()
+    shown: set[str] = set()
     num_new, outside = [], 0
     for event in trajectory.events:
-        hits = set(event.hits)
-        num_new.append(len(hits - shown))
-        shown |= hits
-    if corpus is not None:
-        outside = sum(corpus.find(str(hit)) is None for event in trajectory.events for hit in event.hits)
+        hits = [str(hit) for hit in event.hits]  # texts: the hash of an id is slow, and this sees every hit of a step
+        num_new.append(len(set(hits) - shown))
+        shown.update(hits)
+        if corpus is not None:
+            outside += sum(corpus.find(hit) is None for hit in hits)
     return RolloutFacts(
         task_id=trajectory.task_id,
         num_targets=len(trajectory.targets),
