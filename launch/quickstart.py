@@ -11,12 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.config import load_config, run_main
-from autotools.errors import ConfigError, DataError
+from autotools.errors import ConfigError, DataError, RunFolderError
 
 if TYPE_CHECKING:
     from stage_runner import Stage, StageRunner
@@ -62,6 +64,7 @@ IMPORT = (  # the row of world where tools and requests are real
 SOURCES = {"toolworld": "runs/quickstart", "real": "runs/real"}  # where tools come from, and the run folder then
 FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
 LAST = "report"
+GO_ON = "go on with the same command and --resume"
 RESUMABLE = ("sft", "rl", "sft_longer")  # go on from their newest checkpoint; the others are quick and start again
 WORLD_COUNTS = ("tools", "tasks", "programs_verified")  # into summary.json
 STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
@@ -158,9 +161,25 @@ def _shown(path: Path) -> str:
 
 
 def _config_file(name: str) -> str:
-    """A config file given relative to where the user is, or else to the checkout."""
+    """A config file given relative to where the user is, or else to the checkout. Raises ConfigError without it."""
     here = Path.cwd() / name
-    return _shown(here.resolve()) if here.is_file() else name
+    if here.is_file():
+        return _shown(here.resolve())
+    if not (ROOT / name).is_file():
+        raise ConfigError(f"{name}: there is no such config file, neither here nor in {ROOT}")
+    return name
+
+
+def check_folder(out: Path, config: dict[str, Any], args: QuickstartArgs) -> None:
+    """What a dry run can say of the run folder; that it is in use is no error, for the commands stay the same."""
+    from autotools.rundir import check_run
+
+    try:
+        check_run(out, config, resume=args.resume, overwrite=args.overwrite)
+    except RunFolderError as error:
+        if args.resume or args.overwrite or not out.is_dir():
+            raise
+        print(f"note: {error}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -168,9 +187,15 @@ def main(argv: list[str] | None = None) -> int:
     config = load_config(argv, {"": QuickstartArgs}, prog="bash launch/quickstart.sh", description=__doc__ or "")
     args = config.top(QuickstartArgs)
     out = (Path.cwd() / args.out if args.out else ROOT / SOURCES[args.source]).resolve()
+    for path in filter(None, (args.corpus, args.queries)):
+        if not (Path.cwd() / path).exists():
+            raise DataError(f"{path} does not exist; the corpus file and the folder of query files must be there")
     steps = stage_table(args, out)
+    if args.more:
+        print(f"checking the keys of --more ({', '.join(args.more)})", file=sys.stderr)
     refuse_bad_keys(steps, {key.partition(".")[0] for key in args.more})
     if config.dry_run:
+        check_folder(out, config.resolved(), args)
         for stage in (stage for step in steps for stage in step):
             print(stage.shown())
         return 0
@@ -179,10 +204,6 @@ def main(argv: list[str] | None = None) -> int:
 
     from autotools.rundir import open_run
 
-    for path in filter(None, (args.corpus, args.queries)):
-        if not (Path.cwd() / path).exists():
-            raise DataError(f"{path} does not exist; the corpus file and the folder of query files must be there")
-
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with interrupts_as_exceptions():
@@ -190,11 +211,27 @@ def main(argv: list[str] | None = None) -> int:
             with only_driver(out):  # a running driver keeps its folder; what a killed one left ends first
                 pass
         open_run(out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
-        with only_driver(out) as lock:
+        with only_driver(out) as lock, saying_how_to_go_on():
             runner = StageRunner(out / "logs", ROOT, lock=lock)
             run_steps(runner, steps, out, args.seed, resume=args.resume)
-    closing(runner, out)
+    closing(runner, out, steps if args.resume else [])
     return 0
+
+
+@contextmanager
+def saying_how_to_go_on() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a failed stage end with a line that says how the run continues."""
+    from stage_runner import StageError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; {GO_ON}") from None
+    except SystemExit:
+        print(f"terminated; {GO_ON}", file=sys.stderr)
+        raise
+    except StageError as error:
+        raise StageError(f"{error}; {GO_ON}") from error
 
 
 def run_steps(runner: "StageRunner", steps: list[list["Stage"]], out: Path, seed: int, *, resume: bool) -> None:
@@ -249,8 +286,11 @@ def write_summary(runner: "StageRunner", out: Path, seed: int, steps: list[list[
     write_json(out / "logs" / "memory.json", memory)
 
 
-def closing(runner: "StageRunner", out: Path) -> None:
-    """Print the table of policies, the time and memory used, and where the report is."""
+def closing(runner: "StageRunner", out: Path, resumed: list[list["Stage"]]) -> None:
+    """Print the table of policies, the time and memory used, and where the report is.
+
+    ``resumed``: the steps of a resumed run, whose whole time is that of its stages, the longest of each step.
+    """
     from rich.table import Table
 
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
@@ -263,7 +303,11 @@ def closing(runner: "StageRunner", out: Path) -> None:
     runner.console.print(table)
     if "note" in summary:
         runner.console.print(summary["note"], highlight=False)
-    used = f"{runner.elapsed_s():.0f} s in all, {runner.peak_bytes / 1e9:.2f} GB peak memory"
+    times = f"{runner.elapsed_s():.0f} s in all"
+    if resumed:
+        whole = sum(max(runner.wall_s[stage.name] for stage in step) for step in resumed)
+        times = f"{runner.elapsed_s():.0f} s since --resume, the stages of the whole run {whole:.0f} s"
+    used = f"{times}, {runner.peak_bytes / 1e9:.2f} GB peak memory"
     runner.console.print(used, highlight=False)
     print(out / "report.md", out / "report.html", sep="\n")
 

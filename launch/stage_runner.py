@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -33,6 +34,9 @@ POLL_S = 0.1
 MEASURE_S = 0.5  # looking through all processes costs milliseconds that the stages need
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
 LOCK_WAIT_S = 2 * GRACE_S  # the guards of a killed driver hold the lock until they are through
+_DIED = re.compile(  # accelerate's traceback of one process, torch's launcher of several
+    r"died with <Signals\.SIG\w+: (\d+)>|Signal (\d+) \(SIG\w+\) received by PID"
+)
 MARK = "AUTOTOOLS_STAGE"  # in the environment of all that a stage starts: <logs>/<stage>
 
 
@@ -281,16 +285,31 @@ class StageRunner:
         code = one.process.returncode
         if code != 0:
             lines = one.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            last_start = max((number for number, line in enumerate(lines) if line.startswith("$ ")), default=0)
+            lines = lines[last_start:]  # a continued stage has one log for all its attempts
             reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-            if not reasons:
+            number = _signal(code, lines)
+            if not reasons and not number:
                 self.console.print("\n".join(lines[-15:]), markup=False, highlight=False)
-            how = f"ended by signal {abs(code) % 128}" if code < 0 or code > 128 else f"exit code {code}"
+            how = _killed_by(number) if number else f"exit code {code}"
             why = f": {reasons[-1]}" if reasons else ""
             raise StageError(f"stage {name} failed ({how}){why}; its output is in {one.log}")
         self.wall_s[name], self.memory[name] = wall_s, one.peak_bytes
         mark = {"wall_s": wall_s, "peak_bytes": one.peak_bytes, "peak_so_far": self.peak_bytes}
         write_json(self.done_mark(one.stage), {**self._identity(one.stage), **mark})
         self.console.print(f"{name}: done in {wall_s:.1f} s, {one.peak_bytes / 1e9:.2f} GB peak", highlight=False)
+
+
+def _signal(code: int, lines: Sequence[str]) -> int:
+    """The signal that ended a stage, or 0. Launchers exit with 1 and name their worker's signal in a traceback."""
+    if code < 0 or code > 128:
+        return abs(code) % 128
+    found = [match for line in lines[-60:] if (match := _DIED.search(line))]
+    return next((int(number) for number in found[-1].groups() if number), 0) if found else 0
+
+
+def _killed_by(number: int) -> str:
+    return f"killed by signal {number}; out of memory?" if number == signal.SIGKILL else f"ended by signal {number}"
 
 
 def _hash(path: Path) -> str:

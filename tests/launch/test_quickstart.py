@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +27,8 @@ def run_driver(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 def test_dry_run_prints_the_commands_and_makes_nothing(tmp_path: Path) -> None:
     done = run_driver("--dry-run", "--out", "run", "--seed", "7", "--more", "rl.max_steps=5", cwd=tmp_path)
     lines = done.stdout.splitlines()
-    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+    assert (done.returncode, list(tmp_path.iterdir())) == (0, [])
+    assert done.stderr == "checking the keys of --more (rl.max_steps)\n"
     assert [line.split()[:3] for line in lines] == [
         ["python", "-m", "toolworld.build"],
         ["python", "-m", "data_synthesis.build"],
@@ -46,16 +49,53 @@ def test_dry_run_prints_the_commands_and_makes_nothing(tmp_path: Path) -> None:
         (["--sed", "1"], "error: command line: unknown key 'sed'; did you mean 'seed'?\n"),
         (["--config", "none.yaml"], "error: none.yaml: cannot read this config file (No such file or directory)\n"),
         (["--seed", "x"], "error: command line: key 'seed': 'x' is not int"),
-        (["--more", "sft.max_step=5"], "error: stage sft: unknown key 'max_step'; did you mean 'max_steps'?\n"),
-        (["--more", "evaluate.limit=x"], "error: stage evaluate: key 'limit': 'x' is not int"),
+        (["--seed", "-1"], "error: command line: key 'seed': must be 0 or more, got -1\n"),
+        (["--sft", "nosuch.yaml"], "error: nosuch.yaml: there is no such config file, neither here nor in "),
         (["--more", "rll.max_steps=5"], "error: key 'more' names the stage 'rll'; stages are world, data, sft, rl"),
+        (["--out", "README.md"], f"error: {ROOT}/README.md is a file; a run needs a folder, so name another\n"),
+        (["--out", "README.md", "--overwrite"], f"error: {ROOT}/README.md is a file; a run needs a folder"),
+        (["--out", "docs", "--overwrite"], f"error: {ROOT}/docs was not made by this project (no run.json); --overwri"),
+        (["--resume", "--overwrite"], "error: --resume and --overwrite exclude each other"),
     ],
 )
-def test_bad_use_is_one_line(argv: list[str], line: str) -> None:
-    done = run_driver(*argv)
-    assert done.returncode == 2
-    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1
-    assert done.stdout == ""
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry_run"])
+def test_bad_use_is_one_line(
+    quickstart: ModuleType, dry: list[str], argv: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as leave:
+        quickstart.run_main(lambda: quickstart.main([*argv, *dry]))
+    said = capfd.readouterr()
+    assert leave.value.code == 2
+    assert said.err.startswith(line) and said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("sft.max_step=5", "error: stage sft: unknown key 'max_step'; did you mean 'max_steps'?\n"),
+        ("evaluate.limit=x", "error: stage evaluate: key 'limit': 'x' is not int"),
+    ],
+)
+def test_keys_of_stages_are_checked_and_that_is_said(key: str, line: str) -> None:
+    """Asking a stage takes seconds, for it imports its libraries."""
+    done = run_driver("--more", key)
+    said, error = done.stderr.splitlines(keepends=True)
+    assert (done.returncode, done.stdout, said) == (2, "", f"checking the keys of --more ({key.partition('=')[0]})\n")
+    assert error.startswith(line)
+
+
+def test_a_dry_run_over_a_finished_run_still_prints_the_commands(tmp_path: Path) -> None:
+    rundir.open_run(tmp_path / "run", {"seed": 0}, seed=0)
+    done = run_driver("--dry_run", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 7
+    assert done.stderr == (
+        f"note: run folder {tmp_path}/run is in use; pass --resume to continue it, --overwrite to start anew, or name "
+        "another\n"
+    )
+    done = run_driver("--dry_run", "--out", str(tmp_path / "run"), "--resume")
+    assert done.returncode == 2 and "config differs in" in done.stderr
 
 
 def test_used_folder_is_refused(tmp_path: Path) -> None:
@@ -121,6 +161,54 @@ def order(out: Path) -> list[str]:
     return (out / "order.txt").read_text().split()
 
 
+def test_a_resumed_run_tells_the_time_of_the_whole_run(fakes: ModuleType, tmp_path: Path, capfd: Any) -> None:
+    out = tmp_path / "run"
+    run_fakes(fakes, out)
+    assert re.search(r"^\d+ s in all, \d+\.\d\d GB peak memory$", capfd.readouterr().err, re.M)
+    for name, wall_s in (("one", 100.0), ("two", 7.0), ("three", 200.0), ("report", 40.0)):
+        mark = out / "logs" / f"{name}.done.json"
+        mark.write_text(json.dumps({**json.loads(mark.read_text()), "wall_s": wall_s}))
+    run_fakes(fakes, out, "--resume")  # two and three ran side by side: 100 + 200 + 40
+    told = r"^\d s since --resume, the stages of the whole run 340 s, \d+\.\d\d GB peak memory$"
+    assert re.search(told, capfd.readouterr().err, re.M)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 128 + signal.SIGTERM, "terminated")],
+)
+def test_an_interrupted_run_ends_with_how_to_go_on(
+    fakes: ModuleType, tmp_path: Path, capfd: Any, number: int, code: int, line: str
+) -> None:
+    (tmp_path / "fake.py").write_text(f"import os, signal, time; os.kill({os.getpid()}, {number}); time.sleep(30)")
+    with pytest.raises(SystemExit) as leave:
+        fakes.run_main(lambda: run_fakes(fakes, tmp_path / "run"))
+    assert leave.value.code == code
+    assert capfd.readouterr().err.splitlines()[-1] == f"{line}; go on with the same command and --resume"
+
+
+def test_a_killed_stage_says_so_also_behind_a_launcher(quickstart: ModuleType, tmp_path: Path, capfd: Any) -> None:
+    """kill -9 as the kernel does it for want of memory; accelerate hides it behind exit code 1 and a traceback."""
+    from stage_runner import Stage, StageError, StageRunner
+
+    (tmp_path / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
+    launcher = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
+    launcher.append(str(ROOT / "configs" / "accelerate" / "cpu.yaml"))
+    for name, first in (("plain", [sys.executable]), ("launched", launcher)):
+        runner = StageRunner(tmp_path / "logs", tmp_path)
+        with pytest.raises(StageError, match=rf"^stage {name} failed \(killed by signal 9; out of memory\?\); its out"):
+            runner.run_step([Stage(name, (*first, "killed.py"))])
+    assert "Traceback" in (tmp_path / "logs" / "launched.log").read_text()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_signals_are_read_from_launchers(quickstart: ModuleType) -> None:
+    from stage_runner import _signal
+
+    several = ["traceback : Signal 9 (SIGKILL) received by PID 4711", "exitcode: -9"]
+    assert (_signal(1, several), _signal(1, ["Traceback"]), _signal(137, []), _signal(-15, [])) == (9, 0, 9, 15)
+
+
 def test_summary_holds_exactly_the_agreed_keys(fakes: ModuleType, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "run"
     assert run_fakes(fakes, out) == 0
@@ -145,7 +233,10 @@ def test_summary_holds_exactly_the_agreed_keys(fakes: ModuleType, tmp_path: Path
 def test_failed_stage_stops_the_run_and_resume_goes_on_from_there(fakes: ModuleType, tmp_path: Path) -> None:
     out, flaw = tmp_path / "run", tmp_path / "fail_three"
     flaw.touch()
-    with pytest.raises(AutoToolsError, match=r"stage three failed \(exit code 3\); its output is in .*three\.log"):
+    how = (
+        r"stage three failed \(exit code 3\); its output is in .*three\.log; go on with the same command and --resume$"
+    )
+    with pytest.raises(AutoToolsError, match=how):
         run_fakes(fakes, out)
     assert "report" not in order(out)
     flaw.unlink()

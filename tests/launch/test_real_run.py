@@ -21,10 +21,12 @@ def driver(*argv: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
 
 
 def test_dry_run_imports_instead_of_building_a_world(tmp_path: Path) -> None:
-    done = driver("--config", CONFIG, "--corpus", "c.jsonl", "--queries", str(tmp_path), "--seed", "3", "--dry_run")
+    corpus = tmp_path / "c.jsonl"
+    corpus.touch()
+    done = driver("--config", CONFIG, "--corpus", str(corpus), "--queries", str(tmp_path), "--seed", "3", "--dry_run")
     lines = done.stdout.splitlines()
     world = "runs/real/world"  # a folder of its own: the first quickstart's run stays
-    assert lines[0] == f"python -m data_synthesis.real --corpus c.jsonl --queries {tmp_path} --out {world} --seed 3"
+    assert lines[0] == f"python -m data_synthesis.real --corpus {corpus} --queries {tmp_path} --out {world} --seed 3"
     assert f"--config configs/data/real.yaml --world {world} " in lines[1]
     assert len(lines) == 7 and all("real" in line for line in lines)
 
@@ -39,8 +41,9 @@ def test_dry_run_imports_instead_of_building_a_world(tmp_path: Path) -> None:
         (["--config", CONFIG, "--corpus", "none.gz", "--queries", "docs"], "none.gz does not exist; the corpus file"),
     ],
 )
-def test_bad_use_is_one_line(argv: list[str], line: str, tmp_path: Path) -> None:
-    done = driver(*argv, "--out", str(tmp_path / "run"))
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry_run"])
+def test_bad_use_is_one_line(dry: list[str], argv: list[str], line: str, tmp_path: Path) -> None:
+    done = driver(*argv, "--out", str(tmp_path / "run"), *dry)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert line in done.stderr and not (tmp_path / "run").exists()
 
