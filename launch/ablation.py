@@ -168,7 +168,8 @@ def run_study(runner: "StageRunner", waves: Sequence[Sequence[Job]], width: int)
     for wave in waves:
         todo = [job for job in wave if not runner.is_done(job.stage)]
         # first, so that a kill in between cannot leave results of what is about to be replaced
-        runner.forget([job.stage for job in _readers(jobs, {job.stage.name for job in todo})])
+        names = {job.stage.name for job in todo}
+        runner.forget([job.stage for job in jobs if names.intersection(job.needs)])
         for chunk in _chunks(todo, width):
             stages = [job.stage for job in chunk]
             continued = [stage.name for stage in stages if runner.continues(stage)]
@@ -183,16 +184,6 @@ def run_study(runner: "StageRunner", waves: Sequence[Sequence[Job]], width: int)
             minutes = runner.elapsed_s() / 60
             text = f"{finished} stages in {minutes:.1f} min, {left} to go"
             runner.console.print(f"{text}, about {minutes / finished * left:.0f} min" if left else text)
-
-
-def _readers(jobs: Sequence[Job], names: set[str]) -> list[Job]:
-    """Jobs that read, directly or not, what the named ones make; ``jobs`` are in the order in which they run."""
-    found, changed = [], set(names)
-    for job in jobs:
-        if changed.intersection(job.needs):
-            changed.add(job.stage.name)
-            found.append(job)
-    return found
 
 
 def _chunks(items: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
