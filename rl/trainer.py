@@ -216,6 +216,8 @@ class ToolSearchTrainer(GRPOTrainer):
         self._log("credit/kept_zero_share", float((credit.advantages[kept] == 0).mean()) if kept.any() else 0.0)
         if self.curriculum.phase.number:
             self._log("curriculum/phase", float(self.curriculum.phase.number))
+            moved = torch.tensor([float(e.enforced) for e in self._episodes()], device=num_kept.device)
+            self._log("curriculum/moved_searches", float(self.accelerator.gather(moved).mean()))
 
     def _record(self, advantages: np.ndarray, keep: np.ndarray, z: np.ndarray, first: int) -> None:
         """Whole groups, wherever their rollouts were played: each rank sends its part of the chosen ones."""

@@ -10,6 +10,7 @@ import pytest
 from autotools.config import load_config
 from autotools.errors import RetrieverError
 from autotools.rundir import read_jsonl
+from autotools.search.prompt import answer_text, call_text
 from rl import run, train
 from rl.algorithms import ALGORITHMS
 
@@ -74,6 +75,52 @@ def test_vllm_modes_are_trls_own_keys(mode: str, small_world: Path, rl_argv: Arg
     assert config.generation_kwargs == {"max_tokens": 12}
 
 
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [("qwen2_5", None), ("qwen3", None), ("qwen3", {"enable_thinking": False}), ("qwen3_instruct_2507", None)],
+)
+def test_templates_with_and_without_thinking(
+    template: str,
+    options: dict[str, bool] | None,
+    small_world: Path,
+    rl_argv: Argv,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A policy that thinks, searches twice and answers, under each template: what it reads, and what is trained."""
+    import json
+    import shutil
+
+    from transformers import AutoTokenizer
+    from trl import chat_template_utils
+
+    model = tmp_path / "model"
+    shutil.copytree(small_world / "model", model)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = getattr(chat_template_utils, f"{template}_chat_template")
+    tokenizer.save_pretrained(model)
+    think = "" if template != "qwen3" or options else "<think>\nI call " + call_text("not this") + "\n</think>\n\n"
+    contexts: list[str] = []
+    monkeypatch.setattr(rl_trainer(), "_generate_single_turn", all_search(2, think=think, contexts=contexts))
+    argv = rl_argv(small_world, tmp_path / "run", model=model, max_steps=1, credit__esm=False, credit__tca=False)
+    words = ["--chat_template_kwargs", json.dumps(options)] if options else []
+    assert train.main([*argv, *words]) == 0
+    start = "<|im_start|>assistant\n" + (NO_THOUGHT if options else "")
+    shown = "\n<|im_start|>user\n<tool_response>\n"
+    last = contexts[-1]
+    assert last.endswith("</tool_response><|im_end|>\n" + start) and last.count(start) == 3
+    assert last.count(start + think + "<tool_call>") == 2 and last.count("<|im_end|>" + shown) == 2
+    for row in read_jsonl(tmp_path / "run" / "trajectories.jsonl"):
+        events = row["trajectory"]["events"]
+        assert [event["kind"] for event in events] == ["search", "search", "answer"]
+        assert "not this" not in str([event["query"] for event in events])
+        assert ["".join(c["tokens"]) for c in row["credit"]] == [event["text"] + "<|im_end|>" for event in events]
+        assert all(event["text"].startswith(think) for event in events)
+
+
 @pytest.mark.parametrize("lora", [0, 2], ids=["full", "lora"])
 def test_with_a_reference_model(lora: int, small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
     argv = rl_argv(small_world, tmp_path / "run", beta=0.1, learning_rate=1e-2, lora__r=lora, **SMALL)
@@ -111,18 +158,19 @@ def rl_trainer() -> Any:
     return ToolSearchTrainer
 
 
-def all_search(rounds: int, query: str = "lyrics of a song") -> Callable[..., Any]:
-    """A policy that searches ``rounds`` times and then answers, whatever it reads."""
-    from autotools.search.prompt import answer_text, call_text
+def all_search(rounds: int, think: str = "", contexts: list[str] | None = None) -> Callable[..., Any]:
+    """A policy that searches ``rounds`` times and then answers; it keeps what it reads in ``contexts``."""
 
     def turns(self: Any, prompt_ids: list, *args: Any, **kwargs: Any) -> tuple[list, None]:
+        if contexts is not None:
+            contexts.extend(self._tokenizer.decode(ids) for ids in prompt_ids)
         live = [episode for episode in self._episodes() if not episode.done]
         end = self._renderer.end_of_turn
         texts = [
-            call_text(f"{query} {i}") if len(e.events) < rounds else answer_text(["Music.song_box.lyrics"])
+            call_text(f"lyrics of a song {i}") if len(e.events) < rounds else answer_text(["Music.song_box.lyrics"])
             for i, e in enumerate(live)
         ]
-        return [self._tokenizer(text + end, add_special_tokens=False)["input_ids"] for text in texts], None
+        return [self._tokenizer(think + text + end, add_special_tokens=False)["input_ids"] for text in texts], None
 
     return turns
 
