@@ -127,14 +127,16 @@ def test_seeds_share_what_they_should_and_run_in_order(fakes: ModuleType, tmp_pa
 
 
 def test_failed_study_goes_on_where_it_stopped_and_may_grow(fakes: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "fail_b").touch()
-    with pytest.raises(AutoToolsError, match=r"stage seed[01]_b failed \(exit code 3\)"):
+    (
+        tmp_path / "fail_c"
+    ).touch()  # a and b of seed 0 were the step before; c runs beside seed 1's a, which is ended, too
+    with pytest.raises(AutoToolsError, match=r"stage seed0_c failed \(exit code 3\)"):
         run(fakes, tmp_path, "--seeds", "2")
-    (tmp_path / "fail_b").unlink()
+    (tmp_path / "fail_c").unlink()
     with pytest.raises(AutoToolsError, match="is in use"):
         run(fakes, tmp_path, "--seeds", "2")
     again = run(fakes, tmp_path, "--seeds", "2", "--resume")
-    assert not {"world", "data seed0", "sft seed1", "rl seed0 a"} & set(again) and "rl seed0 b" in again
+    assert not {"world", "data seed0", "sft seed1", "rl seed0 a", "rl seed0 b"} & set(again) and "rl seed0 c" in again
     assert run(fakes, tmp_path, "--seeds", "2", "--resume") == []
     more = run(fakes, tmp_path, "--seeds", "3", "--resume")
     assert {line.split()[1] for line in more} == {"seed2"}
