@@ -19,7 +19,7 @@ from evaluation.report_sections import comparison, count_blocks, forest, headlin
 from evaluation.report_stages import FOLDERS, inputs_read, stage_table
 from evaluation.report_text import markdown
 from evaluation.report_trajectories import choose, read_rows, view
-from evaluation.trajectory_page import TRAJECTORIES, write_page
+from evaluation.trajectory_page import TRAJECTORIES, page_of
 
 TEMPLATE = "report.html.j2"
 SCORES = (
@@ -181,6 +181,19 @@ def seed_table(runs: Sequence[Path], problems: list[str]) -> dict[str, Any]:
     return {"seed_rows": rows, "seed_policies": names, "seed_pairs": pairs, "seed_means": means}
 
 
+def check_seed_runs(folders: Sequence[str]) -> None:
+    """Raise DataError for a folder without an evaluation, or one that is named twice and would count twice."""
+    seen: dict[Path, str] = {}
+    for name in folders:
+        run = Path(name)
+        if not any((run / place).is_file() for place in ("eval/metrics.json", "metrics.json")):
+            state = "holds no eval/metrics.json (is the run finished?)" if run.is_dir() else "does not exist"
+            raise DataError(f"seed_runs: {name} {state}")
+        if run.resolve() in seen:
+            raise DataError(f"seed_runs: {name} is named twice (first as {seen[run.resolve()]}); name each run once")
+        seen[run.resolve()] = name
+
+
 def how_it_ran(run: Path) -> dict[str, Any]:
     """Commands, seed, commit, versions; seconds and memory of the stages; hashes of what they read."""
     quiet: list[str] = []  # a run made stage by stage has no summary and no driver: no fault of the run
@@ -262,6 +275,7 @@ def main(argv: list[str] | None = None) -> int:
     if out.suffix != ".html":
         raise ConfigError(f"out is '{out}'; name a file that ends in .html (the text version goes beside it)")
     beside = "trajectories.html" if out.stem == "report" else f"{out.stem}_trajectories.html"
+    check_seed_runs(args.seed_runs)
     if config.dry_run:
         print(f"would write {out}, {out.with_suffix('.md').name} and {beside} from {run}")
         return 0
@@ -269,12 +283,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         facts = gather(run, args.title, [Path(path) for path in args.seed_runs], beside if recorded else "")
         page, text = render(facts), markdown(facts)
-        if recorded:
-            write_page(run, out.with_name(beside))
+        trajectories = page_of(run) if recorded else ""
     except (KeyError, TypeError, AttributeError) as error:  # a file of another version: say which run, not a traceback
         raise AutoToolsError(f"{run}: a file has an unexpected form ({type(error).__name__}: {error})") from error
+    write_text(out, page)  # first: where it cannot be written, the error names the file that was asked for
     write_text(out.with_suffix(".md"), text)
-    write_text(out, page)
+    if recorded:
+        write_text(out.with_name(beside), trajectories)
     print(f"wrote {out}")
     return 0
 

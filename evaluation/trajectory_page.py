@@ -246,11 +246,10 @@ def render(rows: Sequence[dict[str, Any]], bad: int, title: str, max_bytes: int 
     )  # fmt: skip
 
 
-def write_page(run: Path, out: Path, title: str = PageArgs.title, max_bytes: int = LIMIT_BYTES) -> int:
-    """Write the page of a run folder; returns how many rollouts were recorded. Raises DataError without recordings."""
+def page_of(run: Path, title: str = PageArgs.title, max_bytes: int = LIMIT_BYTES) -> str:
+    """The page of a run folder as text. Raises DataError without recordings."""
     rows, bad = read_recorded(run / TRAJECTORIES)
-    write_text(out, render(rows, bad, title, max_bytes))
-    return len(rows)
+    return render(rows, bad, title, max_bytes)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -264,7 +263,7 @@ def main(argv: list[str] | None = None) -> int:
     if config.dry_run:
         print(f"would write {out} from {Path(args.run) / TRAJECTORIES}")
         return 0
-    write_page(Path(args.run), out, args.title, args.max_bytes)
+    write_text(out, page_of(Path(args.run), args.title, args.max_bytes))
     print(f"wrote {out}")
     return 0
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from autotools.errors import AutoToolsError, DataError
+from autotools.errors import AutoToolsError, DataError, WriteError
 from autotools.rundir import write_manifest
 from evaluation import report
 from evaluation.report_charts import curve, line_chart, moving_average, nice_ticks
@@ -209,7 +209,8 @@ def test_inputs_are_those_of_the_manifests(tmp_path):
 
 def test_text_holds_the_facts_of_the_page(made_run, tmp_path):
     run = str(made_run)
-    report.main(["--run", run, "--seed_runs", run, run, "--out", str(tmp_path / "r.html")])
+    shutil.copytree(run, tmp_path / "other")
+    report.main(["--run", run, "--seed_runs", run, str(tmp_path / "other"), "--out", str(tmp_path / "r.html")])
     text = (tmp_path / "r.md").read_text(encoding="utf-8")
     metrics = json.loads((made_run / "eval" / "metrics.json").read_text())
     for name, table in metrics["policies"].items():
@@ -301,3 +302,27 @@ def test_manifest_blocks():
         ("Deep", None, [("a b c", ["yes"])]),
         ("Extra", None, [("k", ["–"])]),
     ]  # fmt: skip
+
+
+# --- bad use ----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_of_seeds_must_be_finished_runs_and_each_once(made_run, tmp_path):
+    run, out = str(made_run), ["--out", str(tmp_path / "r.html")]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(made_run)
+    for folders, words in (
+        ([run, "NOSUCH"], "seed_runs: NOSUCH does not exist"),
+        ([str(tmp_path / "empty")], r"seed_runs: .*empty holds no eval/metrics\.json"),
+        ([run, f"{run}/"], "is named twice"),
+        ([run, str(tmp_path / "link")], "is named twice"),
+    ):
+        for dry in ([], ["--dry_run"]):
+            with pytest.raises(DataError, match=words):
+                report.main(["--run", run, "--seed_runs", *folders, *out, *dry])
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line_with_the_name_that_was_given(made_run):
+    with pytest.raises(WriteError, match=r"^/proc/r\.html: cannot write \(No such file or directory\)$"):
+        report.main(["--run", str(made_run), "--out", "/proc/r.html"])
