@@ -14,6 +14,7 @@ from scripted_run import ScriptedTrainer
 from autotools.config import load_config
 from autotools.rundir import RunDir
 from autotools.search.answer import NameIndex
+from retriever.corpus import load_tools
 from rl import run, train
 from rl import trainer as rl_trainer
 from training.model_loading import load_checkpoint
@@ -27,7 +28,7 @@ def main(out: str, argv: list[str]) -> None:
     config = load_config(argv, train.SECTIONS, prog="gradient_run", description="")
     trl_args = run.trainer_config(config)
     world = config.top(train.RLArgs).tools
-    names = NameIndex(run._ids(world))
+    names = NameIndex(spec.id for spec in load_tools(world))
     rows, _ = run.read_prompts(world, names)
     start = (*load_checkpoint(f"{world}/model"), run._search_batch(world, "bm25"))
     trainer = run._trainer(config, trl_args, rows, names, RunDir(Path(out).parent), start)

@@ -11,6 +11,7 @@ import torch
 from autotools.config import load_config
 from autotools.rundir import RunDir
 from autotools.search.answer import NameIndex
+from retriever.corpus import load_tools
 from rl import run, train
 
 Make = Callable[..., Any]
@@ -36,7 +37,7 @@ def make(
         out = tmp_path_factory.mktemp("run")
         argv = rl_argv(small_world, out, record_every=0, per_device_train_batch_size=8, num_iterations=2, **keys)
         config = load_config(argv, train.SECTIONS, prog="test", description="")
-        names = NameIndex(run._ids(str(small_world)))
+        names = NameIndex(spec.id for spec in load_tools(str(small_world)))
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", scripted.ScriptedTrainer)
@@ -137,9 +138,9 @@ def test_a_dropped_rollout_is_as_if_it_had_never_been(case: str, make: Make, mon
 
     inner = module.ToolSearchTrainer._selection_reward
 
-    def reward(self: Any, environments: Any, log_metric: Any, **rest: Any) -> list[float]:
+    def reward(self: Any, environments: Any, **rest: Any) -> list[float]:
         seen[:] = [environments[3].episode.trajectory()]
-        return inner(self, environments, log_metric, **rest)
+        return inner(self, environments, **rest)
 
     monkeypatch.setattr(module, "is_dropped", fourth)
     monkeypatch.setattr(module.ToolSearchTrainer, "_selection_reward", reward)

@@ -12,6 +12,7 @@ import pytest
 from autotools.config import load_config
 from autotools.rundir import RunDir
 from autotools.search.answer import NameIndex
+from retriever.corpus import load_tools
 from rl import run
 from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit
 from rl.train import SECTIONS
@@ -60,7 +61,7 @@ def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory:
         out = tmp_path_factory.mktemp("run")
         config = load_config(rl_argv(small_world, out, **keys), SECTIONS, prog="test", description="")
         trl_args = run.trainer_config(config)
-        names = NameIndex(run._ids(str(small_world)))
+        names = NameIndex(spec.id for spec in load_tools(str(small_world)))
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", cls)
