@@ -44,6 +44,7 @@ _LAUNCHER_KEYS = {"local_rank"}  # appended by the DeepSpeed launcher; every ran
 _HOST_ERRORS = {  # the machine's state, which the user can change, and no defect of ours
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
 }  # fmt: skip
+_FULL_DISK = ("No space left on device", "file write failed", "unexpected pos")  # safetensors; torch's file writer
 _SECRET_KEYS = {"hub_token", "push_to_hub_token", "api_key", "password"}  # never written to a run folder
 
 
@@ -368,6 +369,6 @@ def _host_problem(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _HOST_ERRORS:
         return f"{error.filename or folder or 'cannot write'}: {error.strerror}"
     text = str(error)  # libraries written in other languages have no errno to give
-    if folder and ("No space left on device" in text or "file write failed" in text):
+    if folder and any(mark in text for mark in _FULL_DISK):
         return f"{folder}: cannot write, perhaps for want of disk space ({' '.join(text.split())[:200]})"
     return ""

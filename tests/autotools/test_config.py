@@ -297,7 +297,7 @@ def test_a_full_disk_is_said_with_the_run_folder_when_no_file_is_known(tmp_path:
     """What the libraries that save a model raise: an OSError without a name, or errors of their own."""
     full = OSError(errno.ENOSPC, "No space left on device")
     rust = Exception('Error while serializing: Os { code: 28, message: "No space left on device" }')
-    torch = RuntimeError("[enforce fail at inline_container.cc:664] . PytorchStreamWriter: file write failed")
+    torch = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 451584 vs 451472")
     for number, error in enumerate((full, rust, torch)):
 
         def work(number: int = number, error: Exception = error) -> int:
