@@ -92,7 +92,11 @@ def load_index(folder: str | Path) -> StoredIndex:
     for attempt in range(_SWAP_TRIES):
         before = _stamp(folder)
         try:
-            return _load(folder)
+            stored = _load(folder)
+            if before == _stamp(folder):  # else its files may be of two indexes: hashed in one, mapped from the next
+                return stored
+            if attempt == _SWAP_TRIES - 1:
+                raise RetrieverError(f"{folder} was replaced {_SWAP_TRIES} times while it was read; try again later")
         except RetrieverError:
             # Another process may have put a new index in place of this one while it was read.
             if before == _stamp(folder) and (before or not folder.with_name(f".{folder.name}.old").exists()):
