@@ -24,7 +24,7 @@ from retriever.corpus import TEMPLATE_VERSION, document_texts
 
 STAGE, FORMAT = "retriever.index", 1
 MATRIX, ROWS, MANIFEST = "embeddings.npy", "rows.jsonl", "manifest.json"
-_SWAP_WAIT_S, _SWAP_TRIES = 0.05, 20  # between the two renames of a rebuild there is no folder for an instant
+_SWAP_WAIT_S, _SWAP_TRIES = 0.01, 100  # between the two renames of a rebuild there is no folder for an instant
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,12 @@ def _load(folder: Path) -> StoredIndex:
         ids, hashes = tuple(row["id"] for row in rows), tuple(row["sha256"] for row in rows)
         expected = (manifest["documents"], manifest["dim"])
         manifest["encoder"], manifest["texts_sha256"]
+        matrix_sha256 = sha256_file(folder / MATRIX)
     except (DataError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise RetrieverError(f"index {folder} is broken ({error}); build it again") from error
     if matrix.shape != expected or matrix.dtype != np.float32 or len(ids) != len(matrix):
         raise RetrieverError(f"index {folder}: {MATRIX} is {matrix.dtype} {matrix.shape}, expected float32 {expected}")
-    if manifest["matrix_sha256"] != sha256_file(folder / MATRIX):
+    if manifest.get("matrix_sha256") != matrix_sha256:
         raise RetrieverError(f"index {folder}: {MATRIX} is not the file that was written (changed or damaged)")
     return StoredIndex(folder, manifest, ids, hashes, matrix)
 

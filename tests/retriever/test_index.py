@@ -247,16 +247,17 @@ def test_readers_see_one_whole_index_while_it_is_replaced(tmp_path: Path) -> Non
     versions = [arrange(_specs(30)), arrange(_edited(_specs(30), 4))]
     right = {d.texts_sha256: np.stack([vector_of(text) for text in d.texts]) for d in versions}
     build_index(versions[0], FakeEncoder(), tmp_path / "x")
-    done = threading.Event()
+    done, seen, reads = threading.Event(), set(), 0
 
     def rebuild() -> None:
-        for number in range(40):
-            build_index(versions[(number + 1) % 2], FakeEncoder(), tmp_path / "x")
+        number = 0
+        while number < 40 or (len(seen) < 2 and number < 2000):
+            number += 1
+            build_index(versions[number % 2], FakeEncoder(), tmp_path / "x")
         done.set()
 
     writer = threading.Thread(target=rebuild)
     writer.start()
-    seen, reads = set(), 0
     while not done.is_set():
         stored = load_index(tmp_path / "x")
         assert np.array_equal(stored.matrix, right[stored.manifest["texts_sha256"]])
