@@ -15,6 +15,7 @@ from autotools.config import load_config, run_main
 from autotools.docs import AUTH_NOTE
 from autotools.docs.reading import Reading
 from autotools.errors import ConfigError, DataError
+from autotools.listing import print_list, refuse_used
 from autotools.schema import ToolId, ToolSpec
 
 SHOWN = 20  # files that were not read
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         argv, {"": DocsArgs}, prog="python -m autotools.docs", description=__doc__ or "", positional="path"
     )
     args = config.top(DocsArgs)
-    _refuse_used(args)
+    refuse_used(args.out, args.rejects, args.overwrite)
     from autotools.docs.forms import forms, walk
 
     if args.form and args.form not in forms():
@@ -119,15 +120,15 @@ def _print(found: Found, tools: int, clashes: list[dict[str, Any]]) -> None:
     console.print(table)
     reasons = Counter(row["reason"] for reading in found.readings.values() for row in reading.rejects)
     notes = sum((reading.repaired for reading in found.readings.values()), Counter())
-    _print_list(console, "rejected", (f"{number} x {why}" for why, number in reasons.most_common()))
-    _print_list(console, "notes on kept tools", (f"{number} x {note}" for note, number in notes.most_common()))
+    print_list(console, "rejected", (f"{number} x {why}" for why, number in reasons.most_common()))
+    print_list(console, "notes on kept tools", (f"{number} x {note}" for note, number in notes.most_common()))
     kept = sum(len(reading.specs) for reading in found.readings.values())
     if len(found.readings) > 1:
         again = kept - tools - len(clashes)
         more = f"{again} repeat a document of another file, {len(clashes)} clash with another one of their id"
         console.print(f"as one corpus: {tools} tools; {more}", markup=False, highlight=False)
-    _print_list(console, "files that could not be read", found.unread)
-    _print_list(console, "files of no known form", found.unknown, SHOWN)
+    print_list(console, "files that could not be read", found.unread)
+    print_list(console, "files of no known form", found.unknown, SHOWN)
 
 
 def _numbers(readings: Iterable[Reading]) -> list[str]:
@@ -143,25 +144,6 @@ def _numbers(readings: Iterable[Reading]) -> list[str]:
 
 def _is_repaired(spec: ToolSpec) -> bool:
     return any(not note.startswith(AUTH_NOTE) for note in spec.notes)  # to need a key is no fault
-
-
-def _print_list(console: Any, title: str, lines: Iterable[str], limit: int | None = None) -> None:
-    lines = list(lines)
-    if not lines:
-        return
-    console.print(f"{title} ({len(lines)}):", markup=False, highlight=False)
-    for line in lines[:limit]:
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-    if limit and len(lines) > limit:
-        console.print(f"  and {len(lines) - limit} others", markup=False, highlight=False)
-
-
-def _refuse_used(args: DocsArgs) -> None:
-    for key, name in (("out", args.out), ("rejects", args.rejects)):
-        if name and Path(name).exists() and not args.overwrite:
-            raise ConfigError(f"--{key} {name} exists; give another name, or --overwrite")
-    if args.out and args.out == args.rejects:
-        raise ConfigError(f"--out and --rejects are both {args.out}")
 
 
 def _write(args: DocsArgs, found: Found, specs: Sequence[ToolSpec], clashes: list[dict[str, Any]]) -> None:

@@ -7,13 +7,13 @@ targets are listed. read = kept + rejected, for every file.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autotools.config import load_config, run_main
-from autotools.errors import ConfigError, DataError
+from autotools.errors import DataError
+from autotools.listing import print_list, refuse_used
 from autotools.queries.found import Dangling, RequestFile, dangling, sort_out
 from autotools.schema import ToolId, ToolSpec
 
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         argv, {"": QueriesArgs}, prog="python -m autotools.queries", description=__doc__ or "", positional="path"
     )
     args = config.top(QueriesArgs)
-    _refuse_used(args)
+    refuse_used(args.out, args.rejects, args.overwrite)
     from autotools.queries.forms import walk
 
     paths = list(walk(Path(args.path)))
@@ -159,14 +159,14 @@ def _print(
     console.print(table)
     reasons = Counter(reject["reason"] for row in rows for reject in row.kept.rejects)
     repaired = sum((row.found.repaired for row in rows), Counter())
-    _print_list(console, "rejected", (f"{number} x {why}" for why, number in reasons.most_common()))
-    _print_list(console, "repaired", (f"{number} x {why}" for why, number in repaired.most_common()))
+    print_list(console, "rejected", (f"{number} x {why}" for why, number in reasons.most_common()))
+    print_list(console, "repaired", (f"{number} x {why}" for why, number in repaired.most_common()))
     wanted = (
         f"{row.target}: wanted {row.requests} times, first by {row.example} ({row.source}:{row.line})" for row in lost
     )
-    _print_list(console, "targets that the corpus does not hold", wanted, SHOWN, "; see --rejects for all")
-    _print_list(console, "files that could not be read", unread)
-    _print_list(console, "files of no known form", unknown, SHOWN)
+    print_list(console, "targets that the corpus does not hold", wanted, SHOWN, "; see --rejects for all")
+    print_list(console, "files that could not be read", unread)
+    print_list(console, "files of no known form", unknown, SHOWN)
 
 
 def _numbers(rows: Sequence[_Row], ids: set[ToolId] | None) -> list[str]:
@@ -180,25 +180,6 @@ def _numbers(rows: Sequence[_Row], ids: set[ToolId] | None) -> list[str]:
         str(len(targets)),
         "-" if ids is None else str(len(targets - ids)),
     ]
-
-
-def _print_list(console: Any, title: str, lines: Iterable[str], limit: int | None = None, more: str = "") -> None:
-    lines = list(lines)
-    if not lines:
-        return
-    console.print(f"{title} ({len(lines)}):", markup=False, highlight=False)
-    for line in lines[:limit]:
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-    if limit and len(lines) > limit:
-        console.print(f"  and {len(lines) - limit} others{more}", markup=False, highlight=False)
-
-
-def _refuse_used(args: QueriesArgs) -> None:
-    for key, name in (("out", args.out), ("rejects", args.rejects)):
-        if name and Path(name).exists() and not args.overwrite:
-            raise ConfigError(f"--{key} {name} exists; give another name, or --overwrite")
-    if args.out and args.out == args.rejects:
-        raise ConfigError(f"--out and --rejects are both {args.out}")
 
 
 def _write(args: QueriesArgs, rows: Sequence[_Row]) -> None:
