@@ -1,12 +1,13 @@
 """Opening request files: a file that cannot be read as a whole is a DataError, one bad line is a reject."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from autotools.docs.files import json_lines, parse_json, read_json
 from autotools.errors import DataError, ToolDocError
-from autotools.queries.found import RequestFile
+from autotools.queries.found import RequestFile, RequestProblem
+from autotools.schema import Task
 
 
 def json_list(path: Path) -> list[Any]:
@@ -38,3 +39,21 @@ def json_rows(path: Path, out: RequestFile) -> Iterator[tuple[int, dict[str, Any
             out.reject(number, reason, detail, source=source)
     if first_bad and not usable:
         raise DataError(f"{path}: no usable line ({first_bad})")
+
+
+def read_list(path: Path, suite: str, task_of: Callable[[Any, int, list[str]], Task]) -> RequestFile:
+    """A file that is one JSON list: every record is kept as ``task_of(record, line, repaired)``, or rejected.
+
+    ``task_of`` appends what it mended to ``repaired`` and raises RequestProblem for a record that cannot be used.
+    Raises DataError if the file is not a JSON list.
+    """
+    out = RequestFile(source=f"{suite}/{path.name}")
+    for line, record in enumerate(json_list(path), 1):
+        repaired: list[str] = []
+        try:
+            task = task_of(record, line, repaired)
+        except RequestProblem as problem:
+            out.reject(line, problem.reason, problem.detail)
+        else:
+            out.keep(line, task, repaired)
+    return out

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotools.docs.files import stem_of
 from autotools.docs.reading import as_list
-from autotools.queries.files import json_list
+from autotools.queries.files import read_list
 from autotools.queries.found import RequestFile, RequestProblem, id_of, list_of, query_of, target_of
 from autotools.schema import Task, ToolId, ToolSpec
 
@@ -27,26 +27,21 @@ def read_autotools(path: str | Path, *, suite: str = "autotools_eval", split: st
     is ``suite/dataset/qid``. ``meta["candidates"]``: ids of ``api_list``, sorted, because in some files the
     solution stands first. Raises DataError if the file is not a JSON list.
     """
-    path = Path(path)
-    out = RequestFile(source=f"{suite}/{path.name}")
-    for line, record in enumerate(json_list(path), 1):
-        repaired: list[str] = []
-        try:
-            query = query_of(record)
-            dataset = record.get("dataset")
-            if not isinstance(dataset, str) or not dataset.strip():
-                raise RequestProblem("request without dataset", dataset)
-            solution = [_counted(entry, dataset) for entry in list_of(record, "solution", query)]
-        except RequestProblem as problem:
-            out.reject(line, problem.reason, problem.detail)
-            continue
+
+    def task_of(record: Any, line: int, repaired: list[str]) -> Task:
+        query = query_of(record)
+        dataset = record.get("dataset")
+        if not isinstance(dataset, str) or not dataset.strip():
+            raise RequestProblem("request without dataset", dataset)
+        solution = [_counted(entry, dataset) for entry in list_of(record, "solution", query)]
         candidates = _candidates(record.get("api_list"), dataset, repaired)
         if candidates and not {str(tool) for tool, _ in solution} <= set(candidates):
             repaired.append("a tool of the solution is not in its api_list; kept")
         dataset = solution[0][0].category
         task_id = f"{suite}/{dataset}/{id_of(record, 'qid', line, repaired)}"
-        out.keep(line, _task(task_id, suite, split, dataset, query, solution, {"candidates": candidates}), repaired)
-    return out
+        return _task(task_id, suite, split, dataset, query, solution, {"candidates": candidates})
+
+    return read_list(Path(path), suite, task_of)
 
 
 def read_restbench(
@@ -61,23 +56,19 @@ def read_restbench(
     """
     path = Path(path)
     stem = stem_of(path)
-    out = RequestFile(source=f"{suite}/{path.name}")
     exact: dict[str, set[ToolId]] = {}
     by_shape: dict[str, set[ToolId]] = {}
     for spec in (spec for spec in specs if spec.path):
         exact.setdefault(_key(spec.method, spec.path), set()).add(spec.id)
         by_shape.setdefault(_shape(_key(spec.method, spec.path)), set()).add(spec.id)
-    for line, record in enumerate(json_list(path), 1):
-        repaired: list[str] = []
-        try:
-            query = query_of(record)
-            entries = list_of(record, "solution", query)
-            solution = [(_resolve(entry, exact, by_shape, stem, repaired), 1) for entry in entries]
-        except RequestProblem as problem:
-            out.reject(line, problem.reason, problem.detail)
-            continue
-        out.keep(line, _task(f"{suite}/{stem}/{line}", suite, split, stem, query, solution, {}), repaired)
-    return out
+
+    def task_of(record: Any, line: int, repaired: list[str]) -> Task:
+        query = query_of(record)
+        entries = list_of(record, "solution", query)
+        solution = [(_resolve(entry, exact, by_shape, stem, repaired), 1) for entry in entries]
+        return _task(f"{suite}/{stem}/{line}", suite, split, stem, query, solution, {})
+
+    return read_list(path, suite, task_of)
 
 
 def _task(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from autotools.docs.reading import as_list, shown
-from autotools.queries.files import json_list
+from autotools.queries.files import read_list
 from autotools.queries.found import RequestFile, RequestProblem, id_of, list_of, query_of, target_of
 from autotools.schema import Task, ToolId
 
@@ -16,19 +16,14 @@ def read_toolbench(path: str | Path, *, suite: str, split: str) -> RequestFile:
     Raises DataError if the file is not a JSON list.
     """
     path = Path(path)
-    out = RequestFile(source=f"{suite}/{path.name}")
-    for line, record in enumerate(json_list(path), 1):
-        repaired: list[str] = []
-        try:
-            query = query_of(record)
-            targets = _named_pairs(record, list_of(record, "relevant APIs", query))
-        except RequestProblem as problem:
-            out.reject(line, problem.reason, problem.detail)
-            continue
+
+    def task_of(record: Any, line: int, repaired: list[str]) -> Task:
+        query = query_of(record)
+        targets = _named_pairs(record, list_of(record, "relevant APIs", query))
         task_id = f"{suite}/{path.stem}/{id_of(record, 'query_id', line, repaired)}"
-        task = Task(id=task_id, suite=suite, split=split, level=path.stem, query=query, targets=tuple(targets))
-        out.keep(line, task, repaired)
-    return out
+        return Task(id=task_id, suite=suite, split=split, level=path.stem, query=query, targets=tuple(targets))
+
+    return read_list(path, suite, task_of)
 
 
 def read_anytoolbench(path: str | Path, *, split: str, suite: str = "anytoolbench") -> RequestFile:
@@ -36,23 +31,17 @@ def read_anytoolbench(path: str | Path, *, split: str, suite: str = "anytoolbenc
 
     Raises DataError if the file is not a JSON list.
     """
-    path = Path(path)
-    out = RequestFile(source=f"{suite}/{path.name}")
-    for line, record in enumerate(json_list(path), 1):
-        repaired: list[str] = []
-        try:
-            query = query_of(record)
-            names = [_api_names(api) for api in list_of(record, "gt_api_list", query)]
-            if None in names:
-                raise RequestProblem("target without names", record["gt_api_list"][names.index(None)])
-            targets = [target_of(*name) for name in names if name]
-        except RequestProblem as problem:
-            out.reject(line, problem.reason, problem.detail)
-            continue
+
+    def task_of(record: Any, line: int, repaired: list[str]) -> Task:
+        query = query_of(record)
+        names = [_api_names(api) for api in list_of(record, "gt_api_list", query)]
+        if None in names:
+            raise RequestProblem("target without names", record["gt_api_list"][names.index(None)])
+        targets = tuple(target_of(*name) for name in names if name)
         task_id = f"{suite}/{id_of(record, 'query_id', line, repaired)}"
-        task = Task(id=task_id, suite=suite, split=split, level="AnyToolBench", query=query, targets=tuple(targets))
-        out.keep(line, task, repaired)
-    return out
+        return Task(id=task_id, suite=suite, split=split, level="AnyToolBench", query=query, targets=targets)
+
+    return read_list(Path(path), suite, task_of)
 
 
 def _named_pairs(record: dict[str, Any], pairs: list[Any]) -> list[ToolId]:
