@@ -7,7 +7,6 @@ Interrupted studies go on with ``--resume``, also with more seeds or other rows;
 """
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driver import ROOT, check_folder, config_file, refuse_bad_keys, run_folder, set_environment, shown
+
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError
 
 if TYPE_CHECKING:
     from stage_runner import Stage, StageRunner
 
-ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_STUDY = "configs/ablation/paper.yaml"
 START = "before"
 """Name of the SFT start in the evaluation."""
@@ -110,14 +110,13 @@ def study_jobs(args: AblationArgs, out: Path) -> list[list[Job]]:
 
 def _job(args: AblationArgs, out: Path, kind: str, name: str, makes: Path, needs: tuple[str, ...] = (), *,
          seed: int = 0, row: str = "") -> Job:  # fmt: skip
-    from quickstart import _config_file, _shown
     from stage_runner import Stage
 
     here = out / f"seed{seed}"
     words = {
-        "python": sys.executable, "out": _shown(out), "here": _shown(here), "seed": str(seed), "row": row,
-        "policies": " ".join(f"{name}={_shown(here / name)}" for name in args.chosen()),
-        **{key: _config_file(getattr(args, key)) for key in ("data", "sft", "rl", "evaluate")},
+        "python": sys.executable, "out": shown(out), "here": shown(here), "seed": str(seed), "row": row,
+        "policies": " ".join(f"{name}={shown(here / name)}" for name in args.chosen()),
+        **{key: config_file(getattr(args, key)) for key in ("data", "sft", "rl", "evaluate")},
     }  # fmt: skip
     # formatted as a whole, then split: the policies are several words
     command = COMMANDS[kind].format(**words).split()
@@ -140,8 +139,6 @@ def _stage_keys(keys: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def refuse_bad_rows(args: AblationArgs, waves: Sequence[Sequence[Job]]) -> None:
     """Raise ConfigError for a key or algorithm of a row that rl/train.py does not take, before hours of training."""
-    from quickstart import refuse_bad_keys
-
     from rl.algorithms import get_algorithm
     from rl.train import SECTIONS, RLArgs
 
@@ -157,7 +154,7 @@ def refuse_bad_rows(args: AblationArgs, waves: Sequence[Sequence[Job]]) -> None:
                 raise ConfigError(f"row {stage.name.removeprefix('seed0_')}: {error}") from error
     kinds = {key.partition(".")[0] for key in {**args.common, **args.more}} - {"rl"}
     named = {"world" if kind == "world" else f"seed0_{kind}" for kind in kinds}
-    refuse_bad_keys([first], named)
+    refuse_bad_keys(stage for stage in first if stage.name in named)
 
 
 def run_study(runner: "StageRunner", waves: Sequence[Sequence[Job]], width: int) -> None:
@@ -198,33 +195,22 @@ def main(argv: list[str] | None = None) -> int:
     config = load_config(argv, {"": AblationArgs}, prog="bash launch/ablation.sh", description=__doc__ or "")
     args = config.top(AblationArgs)
     args.chosen()
-    from quickstart import ENVIRONMENT
-
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     base = ROOT if args.out == AblationArgs.out else Path.cwd()
     out = (base / args.out).resolve()
     waves = study_jobs(args, out)
-    if config.dry_run:
-        print("\n".join(job.stage.shown() for wave in waves for job in wave))
-        return 0
-    refuse_bad_rows(args, waves)
-    from ablation_table import write_tables
-    from stage_runner import StageRunner, interrupts_as_exceptions, only_driver
-
-    from autotools.rundir import open_run
-
     # seeds and rows may grow, and stages that a changed key concerns run again by themselves
     fixed = {key: value for key, value in config.resolved().items() if key in ("out", "data", "sft", "rl", "evaluate")}
-    with interrupts_as_exceptions():
-        if out.is_dir() and (args.resume or args.overwrite):
-            with only_driver(out):
-                pass
-        open_run(out, fixed, seed=0, resume=args.resume, overwrite=args.overwrite)
-        with only_driver(out) as lock:
-            runner = StageRunner(out / "logs", ROOT, lock=lock)
-            run_study(runner, waves, args.jobs)
-            text = write_tables(out, args, runner.wall_s)
+    if config.dry_run:
+        check_folder(out, fixed, resume=args.resume, overwrite=args.overwrite)
+        print("\n".join(job.stage.shown() for wave in waves for job in wave))
+        return 0
+    set_environment()  # before rl's modules are imported for the check of the rows
+    refuse_bad_rows(args, waves)
+    from ablation_table import write_tables
+
+    with run_folder(out, fixed, seed=0, resume=args.resume, overwrite=args.overwrite) as runner:
+        run_study(runner, waves, args.jobs)
+        text = write_tables(out, args, runner.wall_s)
     print(text)
     print(*(out / f"ablation.{suffix}" for suffix in ("json", "md", "html")), sep="\n")
     return 0

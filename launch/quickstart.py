@@ -7,23 +7,19 @@ any of the commands that ``--dry_run`` prints can be run alone. Writes ``OUT/rep
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driver import ROOT, check_folder, config_file, refuse_bad_keys, run_folder, shown
+
 from autotools.config import load_config, run_main
-from autotools.errors import ConfigError, DataError, RunFolderError
+from autotools.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from stage_runner import Stage, StageRunner
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # One row per stage: name, command. Rows of one step run side by side. {words} are filled in by stage_table().
 PIPELINE: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -64,18 +60,9 @@ IMPORT = (  # the row of world where tools and requests are real
 SOURCES = {"toolworld": "runs/quickstart", "real": "runs/real"}  # where tools come from, and the run folder then
 FOLDERS = {"evaluate": "eval", "report": None}  # where a stage's folder is not named like the stage
 LAST = "report"
-GO_ON = "go on with the same command and --resume"
 RESUMABLE = ("sft", "rl", "sft_longer")  # go on from their newest checkpoint; the others are quick and start again
 WORLD_COUNTS = ("tools", "tasks", "programs_verified")  # into summary.json
 STAGE_CONFIGS = ("data", "sft", "sft_longer", "rl", "evaluate")
-ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start this file by hand
-    "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "HF_HUB_OFFLINE": "1",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +101,10 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
     words = {
         "python": sys.executable,
         "accelerate": str(Path(sys.executable).with_name("accelerate")),
-        "out": _shown(out),
+        "out": shown(out),
         "seed": str(args.seed),
-        **{name: _config_file(getattr(args, name)) for name in STAGE_CONFIGS},
-        **{name: _shown((Path.cwd() / getattr(args, name)).resolve()) for name in ("corpus", "queries")},
+        **{name: config_file(getattr(args, name)) for name in STAGE_CONFIGS},
+        **{name: shown((Path.cwd() / getattr(args, name)).resolve()) for name in ("corpus", "queries")},
     }
     more: dict[str, list[str]] = {}
     for key, value in args.more.items():
@@ -139,49 +126,6 @@ def stage_table(args: QuickstartArgs, out: Path) -> list[list["Stage"]]:
     return steps
 
 
-def refuse_bad_keys(steps: list[list["Stage"]], named: set[str]) -> None:
-    """Raise ConfigError for a key of ``more`` that its stage does not take, before anything has run.
-
-    Only the command itself knows its keys, so it is asked, by its own ``--dry_run`` and without a launcher.
-    """
-    for stage in (stage for step in steps for stage in step if stage.name in named):
-        script = next((n for n, word in enumerate(stage.command) if word.endswith(".py")), 1)
-        asked = subprocess.run(
-            [sys.executable, *stage.command[script:], "--dry_run"],
-            cwd=ROOT, env=os.environ | ENVIRONMENT, capture_output=True, text=True, encoding="utf-8", errors="replace",
-        )  # fmt: skip
-        for line in asked.stderr.splitlines():  # other complaints are about folders that earlier stages will make
-            if line.startswith("error: command line: "):
-                raise ConfigError(f"stage {stage.name}: {line.removeprefix('error: command line: ')}")
-
-
-def _shown(path: Path) -> str:
-    """Stages run in the checkout: a path below it is written relative to it."""
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-
-
-def _config_file(name: str) -> str:
-    """A config file given relative to where the user is, or else to the checkout. Raises ConfigError without it."""
-    here = Path.cwd() / name
-    if here.is_file():
-        return _shown(here.resolve())
-    if not (ROOT / name).is_file():
-        raise ConfigError(f"{name}: there is no such config file, neither here nor in {ROOT}")
-    return name
-
-
-def check_folder(out: Path, config: dict[str, Any], args: QuickstartArgs) -> None:
-    """What a dry run can say of the run folder; that it is in use is no error, for the commands stay the same."""
-    from autotools.rundir import check_run
-
-    try:
-        check_run(out, config, resume=args.resume, overwrite=args.overwrite)
-    except RunFolderError as error:
-        if args.resume or args.overwrite or not out.is_dir():
-            raise
-        print(f"note: {error}", file=sys.stderr)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the pipeline; returns 0. Raises AutoToolsError for bad use or a failed stage."""
     config = load_config(argv, {"": QuickstartArgs}, prog="bash launch/quickstart.sh", description=__doc__ or "")
@@ -193,45 +137,18 @@ def main(argv: list[str] | None = None) -> int:
     steps = stage_table(args, out)
     if args.more:
         print(f"checking the keys of --more ({', '.join(args.more)})", file=sys.stderr)
-    refuse_bad_keys(steps, {key.partition(".")[0] for key in args.more})
+        named = {key.partition(".")[0] for key in args.more}
+        refuse_bad_keys(stage for step in steps for stage in step if stage.name in named)
     if config.dry_run:
-        check_folder(out, config.resolved(), args)
+        check_folder(out, config.resolved(), resume=args.resume, overwrite=args.overwrite)
         for stage in (stage for step in steps for stage in step):
             print(stage.shown())
         return 0
-
-    from stage_runner import StageRunner, interrupts_as_exceptions, only_driver
-
-    from autotools.rundir import open_run
-
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    with interrupts_as_exceptions():
-        if out.is_dir() and (args.resume or args.overwrite):
-            with only_driver(out):  # a running driver keeps its folder; what a killed one left ends first
-                pass
-        open_run(out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
-        with only_driver(out) as lock, saying_how_to_go_on():
-            runner = StageRunner(out / "logs", ROOT, lock=lock)
-            run_steps(runner, steps, out, args.seed, resume=args.resume)
+    claim = {"seed": args.seed, "resume": args.resume, "overwrite": args.overwrite}
+    with run_folder(out, config.resolved(), **claim) as runner:
+        run_steps(runner, steps, out, args.seed, resume=args.resume)
     closing(runner, out, steps if args.resume else [])
     return 0
-
-
-@contextmanager
-def saying_how_to_go_on() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a failed stage end with a line that says how the run continues."""
-    from stage_runner import StageError
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; {GO_ON}") from None
-    except SystemExit:
-        print(f"terminated; {GO_ON}", file=sys.stderr)
-        raise
-    except StageError as error:
-        raise StageError(f"{error}; {GO_ON}") from error
 
 
 def run_steps(runner: "StageRunner", steps: list[list["Stage"]], out: Path, seed: int, *, resume: bool) -> None:

@@ -120,14 +120,18 @@ def name_of(path: Path) -> str:
 
 
 def load(path: Path) -> ModuleType:
-    """Import an entry module: by name where its folder is a package, else by path."""
+    """Import an entry module: by name where its folder is a package, else by path, as ``python PATH`` would."""
     if (path.parent / "__init__.py").exists():
         return importlib.import_module(name_of(path))
     spec = importlib.util.spec_from_file_location(f"entry_{path.stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 

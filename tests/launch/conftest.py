@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def quickstart(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module launch/quickstart.py, imported anew, so that a test may change its pipeline."""
     monkeypatch.syspath_prepend(str(ROOT / "launch"))
-    names = ("quickstart", "stage_runner", "guard")
+    names = ("quickstart", "driver", "stage_runner", "guard")
     for name in names:
         sys.modules.pop(name, None)
     yield importlib.import_module("quickstart")

@@ -20,7 +20,7 @@ from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = sorted((ROOT / "configs" / "ablation").glob("*.yaml"))
-MODULES = ("ablation", "ablation_table", "quickstart", "stage_runner", "guard")
+MODULES = ("ablation", "ablation_table", "driver", "stage_runner", "guard")
 
 
 @pytest.fixture
