@@ -1,16 +1,16 @@
 """Reads a tool world folder for data synthesis; test tasks are never opened, so they cannot leak into training."""
 
 import ast
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from autotools.docs import EVALUATION_NOTE
 from autotools.errors import DataError
+from autotools.rundir import sort_jsonl
 from autotools.schema import Task, ToolId, ToolSpec, VerifiedFunction
 from data_synthesis.filters import Ledger, Problem, source_problem, task_problem
 from retriever.corpus import read_corpus
@@ -115,29 +115,20 @@ def _read(
     if not file.is_file():
         raise DataError(f"{file} does not exist; --world must be a folder made by python -m toolworld.build")
     kept: dict[object, Noun] = {}
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            item = _parse(line, kind)
-            problem = item if isinstance(item, tuple) else check(item)
-            if problem is None and key(item) in kept:
-                problem = ("duplicate id", str(key(item)))
-            if problem is None:
-                kept[key(item)] = item
-                ledger.keep(name.removesuffix(".jsonl"))
-            else:
-                ledger.reject(name.removesuffix(".jsonl"), name, number, problem)
+    stage = name.removesuffix(".jsonl")
+    rows, rejects = sort_jsonl(file, kind)
+    for reject in rejects:
+        reason, _, detail = reject["reason"].partition(": ")
+        ledger.reject(stage, name, reject["line"], (reason, detail))
+    for number, item in rows:
+        problem = check(item)
+        if problem is None and key(item) in kept:
+            problem = ("duplicate id", str(key(item)))
+        if problem is None:
+            kept[key(item)] = item
+            ledger.keep(stage)
+        else:
+            ledger.reject(stage, name, number, problem)
     if not kept:
         raise DataError(f"{file} holds no usable record; see the reasons with: python -m toolworld.build --out NEW")
     return tuple(kept.values())
-
-
-def _parse(line: str, kind: type[Noun]) -> Noun | Problem:
-    try:
-        return kind.model_validate(json.loads(line))
-    except json.JSONDecodeError as error:
-        return "not JSON", f"{error.msg} at column {error.colno}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"not a {kind.__name__}", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -3,18 +3,17 @@
 A bad record never stops a run and never vanishes: read = kept + repeated + rejected, with line and reason.
 """
 
-import gzip
 import json
 import os
 import sys
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import ValidationError
 
+from autotools.docs.files import byte_lines, suffix_of
 from autotools.errors import DataError
 from autotools.rundir import refuse_half
 from autotools.schema import ToolId, ToolSpec
@@ -77,7 +76,7 @@ def read_corpus(path: str | Path) -> Corpus:
     if file.is_dir():
         _read_folder(file, out)
     elif _holds_specs(file):
-        for number, line in _byte_lines(file):
+        for number, line in byte_lines(file):
             out.add(file.name, number, *_parse(line))
     else:
         _read_documents(file, file.name, out)
@@ -146,12 +145,11 @@ def _read_documents(file: Path, source: str, out: _Gathered) -> None:
 
 def _holds_specs(file: Path) -> bool:
     """Whether a file is JSON lines of ToolSpecs; so is one of no known form, whose lines then are the rejects."""
-    from autotools.docs.files import suffix_of
     from autotools.docs.forms import detect
 
     if suffix_of(file) != ".jsonl":
         return False
-    for number, line in _byte_lines(file):
+    for number, line in byte_lines(file):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -161,20 +159,6 @@ def _holds_specs(file: Path) -> bool:
         if number >= _LOOKED_AT:
             break
     return detect(file) is None
-
-
-def _byte_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line) of every line that is not blank. Bytes: each line is decoded, and rejected, on its own."""
-    packed = file.suffix.lower() == ".gz"
-    try:
-        opened: IO[bytes] = gzip.open(file) if packed else file.open("rb")  # type: ignore[assignment]
-        with opened as lines:
-            for number, line in enumerate(lines, start=1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if line.strip():
-                    yield number, line
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file}: cannot read ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _parse(line: bytes) -> tuple[ToolSpec | str, str]:

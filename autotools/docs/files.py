@@ -58,15 +58,26 @@ def head_of(path: Path, chars: int = HEAD_CHARS) -> str:
         raise _cannot_read(path, error) from error
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, stripped text) of every line that is not blank. Raises DataError if unreadable."""
+def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line) of every line that is not blank, without a byte order mark. Raises DataError if unreadable.
+
+    Bytes: a line ends at ``\\n`` only, never at U+2028, and can be decoded, and rejected, on its own.
+    """
     try:
         with _open(path) as lines:
-            for number, line in enumerate(lines, start=1):  # bytes: a line ends at \n only, never at U+2028
-                if text := line.decode("utf-8", "replace").removeprefix("\ufeff").strip():
-                    yield number, text
+            for number, line in enumerate(lines, start=1):
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if line.strip():
+                    yield number, line
     except _READ_ERRORS as error:
         raise _cannot_read(path, error) from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """``byte_lines`` as stripped text."""
+    for number, line in byte_lines(path):
+        if text := line.decode("utf-8", "replace").removeprefix("\ufeff").strip():
+            yield number, text
 
 
 def parse_json(text: str) -> Any:
