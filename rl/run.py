@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.llm.loading import check_model
+from autotools.llm.loading import check_model, load_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import Hit
 from autotools.search.answer import NameIndex
@@ -24,7 +24,6 @@ from rl.prompts import read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
 from training import runtime
-from training.model_loading import load_checkpoint
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
@@ -170,7 +169,7 @@ def train(config: Config) -> None:
     inputs = _read_inputs(args)
     names, rows, rejects = inputs.names, inputs.rows, inputs.rejects
     _check_enough(rows, trl_args, trl_args.generation_batch_size // trl_args.num_generations)
-    start = (*load_checkpoint(args.model), _search_batch(args.tools, args.encoder))
+    start = (*load_model(args.model), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if (rejects or inputs.tools_aside) and run.main:
         write_jsonl(run.path / "rejected.jsonl", [*rejects, *inputs.tools_aside])

@@ -16,7 +16,7 @@ from rl.curriculum import CurriculumOptions
 from rl.plan import PlanOptions
 from rl.rewards import RewardOptions
 from training import compiled_ops
-from training.model_loading import LoraArgs
+from training.lora import LoraArgs
 from training.runtime import is_main_process
 
 

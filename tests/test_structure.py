@@ -24,8 +24,8 @@ _LOWER = {"autotools": set(), "toolworld": {"autotools"}, "retriever": {"autotoo
 _LOWER["evaluation"] = {*_LOWER["retriever"], "retriever"}
 _TOP = {*_LOWER["evaluation"], "evaluation"}
 MAY_IMPORT = {**_LOWER, "data_synthesis": _TOP, "training": _TOP, "rl": _TOP}
-# rl may use training's model loading, and the glue that starts a run on CPU ranks; nothing else of it
-RL_FROM_TRAINING = {"training.model_loading", "training.runtime", "training.compiled_ops"}
+# rl may use training's adapters, and the glue that starts a run on CPU ranks; nothing else of it
+RL_FROM_TRAINING = {"training.lora", "training.runtime", "training.compiled_ops"}
 HEAVY = {"torch", "trl", "transformers", "datasets", "deepspeed", "accelerate", "peft", "sentence_transformers", "vllm"}
 MAX_LINES = 450
 
@@ -84,7 +84,7 @@ def test_the_import_rule_can_fail() -> None:
     assert wrong_imports("autotools", ["toolworld.world", "json", "autotools.errors"]) == ["toolworld.world"]
     assert wrong_imports("evaluation", ["rl.credit", "retriever.bm25"]) == ["rl.credit"]
     assert wrong_imports("training", ["rl.credit", "data_synthesis.build"]) == ["rl.credit", "data_synthesis.build"]
-    assert wrong_imports("rl", ["training.model_loading.load", "training.sft", "training.runtime"]) == ["training.sft"]
+    assert wrong_imports("rl", ["training.lora.load", "training.sft", "training.runtime"]) == ["training.sft"]
 
 
 def test_metrics_are_a_pure_leaf() -> None:

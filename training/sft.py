@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from autotools.config import load_config, run_main
 from training import compiled_ops
-from training.model_loading import LoraArgs
+from training.lora import LoraArgs
 from training.tiny import TinyConfig
 
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.chat import ChatRenderer
 from autotools.config import Config
-from autotools.llm.loading import check_model
+from autotools.llm.loading import check_model, load_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_manifest
 from retriever.corpus import find_corpus, load_tools
 from training import runtime
-from training.model_loading import load_checkpoint
 from training.sft import SFTArgs
 from training.sft_data import check_tasks, encode_records, mix_tasks, read_records
 from training.tiny import answered_names, build_model, build_tokenizer, tool_id_pieces
@@ -60,7 +59,7 @@ def plan(config: Config) -> str:
 def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) -> tuple[Any, Any]:
     args = config.top(SFTArgs)
     if args.model != "tiny":
-        return load_checkpoint(args.model)
+        return load_model(args.model)
     tiny = config.section("tiny")
     texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
     ids = [spec.id for spec in load_tools(args.tools)] if args.tools else []

@@ -116,15 +116,15 @@ def test_a_run_killed_while_claiming_its_folder_can_be_resumed(tmp_path: Path) -
 
 
 def test_an_unfinished_run_is_no_input(tmp_path: Path) -> None:
+    from autotools.llm.loading import load_model
     from autotools.llm.local import LocalPolicy
     from retriever.corpus import load_tools
-    from training.model_loading import load_checkpoint
 
     out = tmp_path / "run"
     rundir.open_run(out, {}, seed=0)
     (out / "tools.jsonl").write_text("{}")
     (out / "config.json").write_text("{}")
-    for read in (load_tools, load_checkpoint, LocalPolicy, lambda path: load_tools(f"{path}/tools.jsonl")):
+    for read in (load_tools, load_model, LocalPolicy, lambda path: load_tools(f"{path}/tools.jsonl")):
         with pytest.raises(DataError, match="run is not complete .no manifest.json."):
             read(str(out))
     rundir.refuse_half("Qwen/Qwen2.5-1.5B-Instruct")

@@ -30,8 +30,8 @@ def make(
     small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType
 ) -> Make:
     """(key=value ...) -> a trainer whose rollouts are scripted, as if training had started."""
+    from autotools.llm.loading import load_model
     from rl import trainer as module
-    from training.model_loading import load_checkpoint
 
     def build(**keys: Any) -> Any:
         out = tmp_path_factory.mktemp("run")
@@ -41,7 +41,7 @@ def make(
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", scripted.ScriptedTrainer)
-            start = (*load_checkpoint(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
+            start = (*load_model(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
             trainer = run._trainer(config, run.trainer_config(config), rows, names, RunDir(out), start)
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps

@@ -71,7 +71,7 @@ def test_lora_count_is_that_of_peft(small_world: Path) -> None:
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from training.model_loading import LoraArgs
+    from training.lora import LoraArgs
 
     model = AutoModelForCausalLM.from_pretrained(small_world / "model")
     adapted = get_peft_model(model, LoraArgs(r=5).peft_config())

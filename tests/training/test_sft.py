@@ -108,7 +108,7 @@ def test_the_batch_that_is_learned_has_labels_on_assistant_tokens_only(sft_data:
     from autotools.config import load_config
     from autotools.rundir import RunDir
     from training import sft_run
-    from training.model_loading import LoraArgs
+    from training.lora import LoraArgs
     from training.sft_data import encode_records, read_records
     from training.tiny import TinyConfig
 
@@ -242,7 +242,7 @@ def test_a_mistyped_folder_is_refused_without_asking_the_hub(
 ) -> None:
     import transformers
 
-    from training.model_loading import load_checkpoint
+    from autotools.llm.loading import load_model
 
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("the hub was asked")
@@ -250,6 +250,6 @@ def test_a_mistyped_folder_is_refused_without_asking_the_hub(
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", asked)
     monkeypatch.chdir(Path(__file__).resolve().parents[2])
     with pytest.raises(ModelError, match="there is no such folder"):
-        load_checkpoint(name.format(here=tmp_path))
+        load_model(name.format(here=tmp_path))
     with pytest.raises(ModelError, match="the hub was asked"):
-        load_checkpoint("someone/some-model")
+        load_model("someone/some-model")

@@ -1,12 +1,7 @@
-"""Models and tokenizers for SFT and RL: a checkpoint or hub name, or the tiny model built from the data itself."""
+"""Config section ``lora`` of SFT and RL."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from autotools.llm.loading import load_model
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +32,3 @@ class LoraArgs:
             target_modules=self.target_modules,
             task_type="CAUSAL_LM",
         )
-
-
-def load_checkpoint(model: str, dtype: str = "auto") -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """Model and left-padding tokenizer from a folder or hub name.
-
-    Raises ModelError if there is none that can be loaded, DataError if the run that makes it has not finished.
-    """
-    return load_model(model, dtype)
