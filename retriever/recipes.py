@@ -4,8 +4,8 @@ A recipe holds what a model card says and what a wrong guess would silently spoi
 the two sides, the end token, the length. It is checked against the model's own files when the model is loaded
 (``retriever/embedding.py``), so a recipe that does not fit its weights is an error and not a worse table.
 
-Sources: the model cards of the hub ids below as public copies show them (no hub could be reached); GIST-large's card names
-no pooling, so CLS is that of its base model (bge-large). For UniXcoder the authors' ``unixcoder.py`` (CodeBERT
+Sources: the model cards of the hub ids below as public copies show them (no hub could be reached); GIST-large's card
+names no pooling, so CLS is that of its base model (bge-large). For UniXcoder the authors' ``unixcoder.py`` (CodeBERT
 repository): encoder-only mode is ``<s> <encoder-only> </s> text </s>``, mean over all tokens.
 """
 

@@ -20,6 +20,7 @@ import pytest
 
 from autotools.errors import RetrieverError
 from autotools.schema import ToolId, ToolSpec
+from retriever import index as index_module
 from retriever import index_writing
 from retriever.index import arrange, load_index, refuse_stale, stale_fields
 from retriever.index_writing import build_index
@@ -265,6 +266,55 @@ def test_readers_see_one_whole_index_while_it_is_replaced(tmp_path: Path) -> Non
         reads += 1
     writer.join(30)
     assert reads > 5 and len(seen) == 2
+
+
+def test_a_matrix_of_another_index_than_the_manifest_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rebuilds during one read: the matrix is mapped between them, all hashes are those of the first index."""
+    first, second = arrange(_specs(30)), arrange(_edited(_specs(30), 4))
+    for name, documents in (("x", first), ("again", first), ("other", second)):
+        build_index(documents, FakeEncoder(), tmp_path / name)
+    load, swapped = np.load, []
+
+    def load_between_two_rebuilds(*args: Any, **kwargs: Any) -> Any:
+        if swapped:
+            return load(*args, **kwargs)
+        swapped.append(True)
+        (tmp_path / "x").rename(tmp_path / "gone")
+        (tmp_path / "other").rename(tmp_path / "x")
+        matrix = load(*args, **kwargs)
+        (tmp_path / "x").rename(tmp_path / "other")
+        (tmp_path / "again").rename(tmp_path / "x")
+        return matrix
+
+    monkeypatch.setattr(index_module.np, "load", load_between_two_rebuilds)
+    stored = load_index(tmp_path / "x")
+    assert swapped and stored.manifest["texts_sha256"] == first.texts_sha256
+    assert np.array_equal(stored.matrix, np.stack([vector_of(text) for text in first.texts]))
+
+
+def test_an_index_replaced_while_its_matrix_is_hashed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = arrange(_specs(30)), arrange(_edited(_specs(30), 4))
+    build_index(first, FakeEncoder(), tmp_path / "x")
+    build_index(second, FakeEncoder(), tmp_path / "other")
+    digest, waiting = index_module.sha256_file, ["matrix"]
+
+    def gone_then_replaced(path: Path) -> str:
+        if path.name == "embeddings.npy" and waiting:
+            waiting.pop()
+            (tmp_path / "x").rename(tmp_path / "gone")
+            try:
+                return digest(path)  # there is no such file at this instant
+            finally:
+                (tmp_path / "other").rename(tmp_path / "x")
+        return digest(path)
+
+    monkeypatch.setattr(index_module, "sha256_file", gone_then_replaced)
+    assert load_index(tmp_path / "x").manifest["texts_sha256"] == second.texts_sha256
+    assert not waiting
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
