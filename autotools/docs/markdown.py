@@ -14,7 +14,7 @@ from autotools.docs import AUTH_NOTE, with_unique_ids
 from autotools.docs.files import stem_of, suffix_of, text_of
 from autotools.docs.markdown_blocks import Block, blocks, code_spans, plain
 from autotools.docs.markdown_parameters import Listed, is_parameter_table, listed_in_item, listed_in_table
-from autotools.docs.reading import Reading
+from autotools.docs.reading import Reading, path_variables, with_path_variables
 from autotools.errors import DataError, ToolDocError
 from autotools.schema import ToolId, ToolParameter, ToolSpec, standardise
 
@@ -23,7 +23,6 @@ _REQUEST = re.compile(r"[*`\s]*(GET|POST|PUT|PATCH|DELETE)[*`\s:]+(https?://[^\s
 _BEFORE_REQUEST = re.compile(r"[*_\s]*(?:endpoint|request|route|url)[*_\s]*:[*_\s]*", re.I)
 _CURL_VERB = re.compile(r"(?:-X|--request)[ =]?\s*['\"]?([A-Z]+)")
 _CURL_URL = re.compile(r"(https?://[^\s/'\"]+)(/[^\s'\"?#]*)")
-_VARIABLE = re.compile(r"\{([^{}]+)\}")
 _LABELS = {  # what a heading or a bold line announces -> the part of a section that follows
     "parameters": "", "arguments": "", "inputs": "", "path parameters": "path", "query parameters": "query",
     "query": "query", "headers": "header", "header parameters": "header", "request headers": "header",
@@ -224,7 +223,7 @@ def _request_or_guess(section: _Section, notes: list[str]) -> tuple[str, str, st
 
 
 def _parameters(section: _Section, verb: str, path: str, notes: list[str]) -> list[ToolParameter]:
-    variables = _VARIABLE.findall(path)
+    variables = path_variables(path)
     out: dict[tuple[str, str], ToolParameter] = {}
     for listed in section.listed:
         parameter = listed.parameter(verb, variables, notes)
@@ -232,11 +231,7 @@ def _parameters(section: _Section, verb: str, path: str, notes: list[str]) -> li
             notes.append(f"parameter {parameter.name!r} is listed twice; the first one counts")
             continue
         out[parameter.name, parameter.location] = parameter
-    for name in dict.fromkeys(variables):
-        if (name, "path") not in out:
-            notes.append(f"path variable {name!r} is not declared; added as a required string")
-            out[name, "path"] = ToolParameter(name=name, location="path", required=True)
-    return list(out.values())
+    return list(with_path_variables(path, out.values(), notes))
 
 
 def _description(section: _Section) -> str:
