@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotools.config import load_config, run_main
+from retriever import cpu_threads
 
 
 @dataclass(kw_only=True)
@@ -19,6 +20,7 @@ class BuildArgs:
     device: str = field(default="auto", metadata={"help": "auto (CUDA if there is one), cpu, cuda"})
     dtype: str = field(default="auto", metadata={"help": "auto (float32 on a CPU), float32, bfloat16, float16"})
     max_seq_length: int | None = field(default=None, metadata={"help": "tokens per document; default: the recipe's"})
+    threads: int | None = field(default=None, metadata={"help": cpu_threads.HELP})
     batch_tokens: int | None = field(default=None, metadata={"help": "padded tokens of one batch; default: by device"})
 
     def __post_init__(self) -> None:
@@ -34,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     """Build or update the index and print what was done; with ``--dry_run`` only what would be."""
     config = load_config(argv, {"": BuildArgs}, prog="python -m retriever.build", description=__doc__ or "")
     args = config.top(BuildArgs)
+    cpu_threads.set_threads(args.threads)
     from rich.console import Console
 
     from retriever.corpus import read_corpus

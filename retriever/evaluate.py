@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import AutoToolsError, ConfigError, DataError
+from retriever import cpu_threads
 
 if TYPE_CHECKING:
     from autotools.queries import RequestFile
@@ -39,6 +40,7 @@ class EvaluateArgs:
     hits: int = field(default=5, metadata={"help": "hits per search of the ceiling"})
     index: str | None = field(default=None, metadata={"help": "index folder; {encoder} stands for the encoder's name"})
     device: str = field(default="auto", metadata={"help": "device of the encoder"})
+    threads: int | None = field(default=None, metadata={"help": cpu_threads.HELP})
     seed: int = field(default=0, metadata={"help": "seed of the bootstrap"})
     overwrite: bool = field(default=False, metadata={"help": "replace the file that --out names"})
 
@@ -56,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     """Evaluate, print, write. Returns 0; raises AutoToolsError if no encoder could be opened or no request is left."""
     config = load_config(argv, {"": EvaluateArgs}, prog="python -m retriever.evaluate", description=__doc__ or "")
     args = config.top(EvaluateArgs)
+    cpu_threads.set_threads(args.threads)
     if args.out and Path(args.out).exists() and not args.overwrite:
         raise ConfigError(f"--out {args.out} exists; give another name, or --overwrite")
     from retriever.corpus import find_corpus, read_corpus

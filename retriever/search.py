@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, RetrieverError
+from retriever import cpu_threads
 
 if TYPE_CHECKING:
     from retriever.engine import SearchEngine
@@ -29,6 +30,7 @@ class SearchArgs:
     encoder: str = field(default="bm25", metadata={"help": "bm25 | hybrid | a recipe name | a model folder or hub id"})
     index: str | None = field(default=None, metadata={"help": "index folder made by python -m retriever.build"})
     device: str = field(default="auto", metadata={"help": "where the encoder runs: auto | cpu | cuda"})
+    threads: int | None = field(default=None, metadata={"help": cpu_threads.HELP})
     json: bool = field(default=False, metadata={"help": "one JSON object per query instead of a table"})
 
     def __post_init__(self) -> None:
@@ -93,6 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         argv, {"": SearchArgs}, prog="python -m retriever.search", description=__doc__ or "", positional="query"
     )
     args = config.top(SearchArgs)
+    cpu_threads.set_threads(args.threads)
     if "query" in config.explicit and not args.query.strip():
         raise ConfigError("the query is empty; give a text, or leave it out to search for each line of stdin")
     if config.dry_run:

@@ -13,6 +13,7 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, RetrieverError
+from retriever import cpu_threads
 
 MAX_CONNECTIONS = 2048  # beyond it uvicorn answers 503 by itself
 STOP_S = 10  # how long a stopping server waits for the answers it owes
@@ -26,9 +27,7 @@ class ServeArgs:
     encoder: str = field(default="bm25", metadata={"help": "bm25 | hybrid | a recipe name | a model folder or hub id"})
     index: str | None = field(default=None, metadata={"help": "index folder made by python -m retriever.build"})
     device: str = field(default="auto", metadata={"help": "where the encoder runs: auto | cpu | cuda"})
-    threads: int | None = field(
-        default=None, metadata={"help": "CPU threads of encoder and search; default: OMP_NUM_THREADS, else 1"}
-    )
+    threads: int | None = field(default=None, metadata={"help": cpu_threads.HELP})
     host: str = field(default="127.0.0.1", metadata={"help": "address; any other than loopback needs --token_env"})
     port: int = field(default=8321, metadata={"help": "port; 0 picks a free one"})
     token_env: str = field(default="", metadata={"help": "NAME of the environment variable that holds a bearer token"})
@@ -44,8 +43,6 @@ class ServeArgs:
         for name in ("batch_queries", "max_waiting", "max_queries", "max_query_chars", "max_body_bytes", "max_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads must be 1 or more, not {self.threads}")
         if not self.timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0, not {self.timeout_s}")
         if not self.token_env and not _is_loopback(self.host):
@@ -132,9 +129,7 @@ def main(argv: list[str] | None = None) -> int:
         find_corpus(args.tools)
         print(f"would serve {args.tools} with {args.encoder} on {args.host}:{args.port}")
         return 0
-    if args.threads or "OMP_NUM_THREADS" not in os.environ:
-        # Before torch is imported. Beside other busy processes more threads wait for each other: up to 30 x slower.
-        os.environ["OMP_NUM_THREADS"] = str(args.threads or 1)
+    cpu_threads.set_threads(args.threads)
     from retriever.engine import open_engine
     from retriever.search_request import Limits
     from retriever.server_app import SearchApp, Settings
