@@ -1,6 +1,8 @@
 """RL prompts: rows of ``data/rl/SPLIT.jsonl`` whose targets the corpus has; all others are set aside with a reason."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,16 @@ def read_prompts(
         first = f"; first: line {rejects[0]['line']}: {rejects[0]['reason']}" if rejects else ""
         raise DataError(f"none of the {len(rejects)} prompts in {path} is usable{first}")
     return kept, rejects
+
+
+def of_levels(rows: list[dict[str, Any]], levels: Sequence[str], source: str = "the prompts") -> list[dict[str, Any]]:
+    """The rows whose ``level`` is one of ``levels``; all for none. Raises DataError for a level that no row has."""
+    there = Counter(str(row.get("level", "")) for row in rows)
+    for level in levels:
+        if level not in there:
+            known = ", ".join(f"{name or 'none'} ({count})" for name, count in sorted(there.items()))
+            raise DataError(f"level {level!r} in key levels: {source} have none; they have {known}")
+    return [row for row in rows if not levels or str(row.get("level", "")) in levels]
 
 
 def _parse(line: str, names: NameIndex) -> tuple[dict[str, Any], str]:

@@ -20,7 +20,7 @@ from rl.algorithms import get_algorithm
 from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
 from rl.plan import describe, run_sizes
-from rl.prompts import read_prompts
+from rl.prompts import of_levels, read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
 from training import runtime
@@ -70,7 +70,8 @@ def trainer_config(config: Config) -> "GRPOConfig":
 @dataclass(frozen=True)
 class _Inputs:
     names: NameIndex
-    rows: list[dict[str, Any]]  # usable prompts
+    rows: list[dict[str, Any]]  # usable prompts of the chosen levels
+    other_levels: int  # usable prompts of other levels
     rejects: list[dict[str, Any]]  # prompts
     tools_aside: list[dict[str, Any]]
 
@@ -79,9 +80,10 @@ def _read_inputs(args: RLArgs) -> _Inputs:
     corpus = read_corpus(args.tools)
     names = NameIndex(spec.id for spec in corpus.specs)
     rows, rejects = read_prompts(args.data, names)
+    chosen = of_levels(rows, args.levels, f"the prompts of {args.data}")
     read_manifest(args.data)
     check_model(args.model)
-    return _Inputs(names, rows, rejects, list(corpus.rejects))
+    return _Inputs(names, chosen, len(rows) - len(chosen), rejects, list(corpus.rejects))
 
 
 def plan(config: Config) -> str:
@@ -94,8 +96,8 @@ def plan(config: Config) -> str:
     check_run(args.output_dir, config.resolved(), resume=args.resume, overwrite=args.overwrite)
     return (
         f"RL ({args.algorithm}) of {args.model}: {len(inputs.rows)} prompts ({len(inputs.rejects)} unusable ones left "
-        f"out), {len(inputs.names)} tools, max_steps {trl_args.max_steps}, learning rate {trl_args.learning_rate}, "
-        f"beta {trl_args.beta}; would write {args.output_dir}\n\n{text}"
+        f"out, {inputs.other_levels} of other levels), {len(inputs.names)} tools, max_steps {trl_args.max_steps}, "
+        f"learning rate {trl_args.learning_rate}, beta {trl_args.beta}; would write {args.output_dir}\n\n{text}"
     )
 
 
@@ -196,7 +198,12 @@ def train(config: Config) -> None:
             run.path,
             stage="rl",
             inputs=[Path(args.data) / "manifest.json"],
-            counts={"prompts": len(rows), "dropped_prompts": len(rejects), "steps": trainer.state.global_step},
+            counts={
+                "prompts": len(rows),
+                "other_levels": inputs.other_levels,
+                "dropped_prompts": len(rejects),
+                "steps": trainer.state.global_step,
+            },
             seed=trl_args.seed,
         )
         print(f"RL: {trainer.state.global_step} steps on {len(rows)} prompts; model in {args.output_dir}")

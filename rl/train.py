@@ -29,6 +29,9 @@ class RLArgs:
     model: str = field(metadata={"help": "start checkpoint: folder or hub name"})
     output_dir: str = field(metadata={"help": "run folder: checkpoints, metrics.jsonl, trajectories.jsonl, model"})
     algorithm: str = field(default="toolsearcher", metadata={"help": "row of rl/algorithms.py"})
+    levels: list[str] = field(
+        default_factory=list, metadata={"help": "train on prompts of these levels only, such as I2 I3; none: all"}
+    )
     encoder: str = field(default="bm25", metadata={"help": "search engine"})
     mask_kl: bool = field(default=False, metadata={"help": "removed events leave the KL term, too (reference code)"})
     max_dropped_share: float = field(

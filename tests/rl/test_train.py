@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def test_three_sampled_steps_leave_a_whole_run_folder(small_world: Path, rl_argv
     assert train.main(argv) == 0
     manifest = read_manifest(out)
     assert manifest["stage"] == "rl"
-    assert manifest["counts"] == {"prompts": 10, "dropped_prompts": 0, "steps": 3}
+    assert manifest["counts"] == {"prompts": 10, "other_levels": 0, "dropped_prompts": 0, "steps": 3}
     assert list(manifest["inputs"]) == ["manifest.json"]
     rows = [row for row in read_jsonl(out / "metrics.jsonl") if "reward" in row]
     assert [row["step"] for row in rows] == [1, 2, 3]
@@ -56,7 +57,7 @@ def test_dry_run_says_what_would_be_done(
     [
         (["--learn_rate", "1"], "did you mean 'learning_rate'"),
         (["--search.topk", "3"], "did you mean 'search.top_k'"),
-        (["--algorithm", "ppo"], "known: toolsearcher, grpo, gspo, gdpo, rloo, marag, event_grpo"),
+        (["--algorithm", "ppo"], "known: toolsearcher, grpo, gspo, gdpo, rloo, marag, event_grpo, to_go"),
         (["--max_completion_length", "99"], "contradicts search.total_tokens 300"),
         (["--encoder", "dense"], "unknown encoder 'dense'"),
         (["--model", "no/such/model"], "no model at 'no/such/model': there is no such folder"),
@@ -140,6 +141,24 @@ def test_prompts_outside_the_corpus_are_counted_and_dropped(small_world: Path, t
         read_prompts(tmp_path, names)
     with pytest.raises(DataError, match="no RL prompts at"):
         read_prompts(tmp_path / "missing", names)
+
+
+def test_prompts_of_chosen_levels(
+    small_world: Path, rl_argv: Argv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rl.prompts import of_levels
+
+    rows = [{"id": "a", "level": "I1"}, {"id": "b", "level": "I2"}, {"id": "c"}, {"id": "d", "level": "I1"}]
+    assert [row["id"] for row in of_levels(rows, ["I1"])] == ["a", "d"]
+    assert [row["id"] for row in of_levels(rows, ["I2", "I1"])] == ["a", "b", "d"]
+    assert of_levels(rows, []) == rows
+    with pytest.raises(DataError, match=r"level 'I4'.*they have none \(1\), I1 \(2\), I2 \(1\)"):
+        of_levels(rows, ["I4"])
+    data = shutil.copytree(small_world, tmp_path / "data")
+    prompts = read_jsonl(data / "rl" / "train.jsonl")
+    write_jsonl(data / "rl" / "train.jsonl", [{**row, "level": "I1"} for row in prompts[:6]] + prompts[6:])
+    assert train.main([*rl_argv(small_world, tmp_path / "run", data=data), "--levels", "I1", "--dry_run"]) == 0
+    assert "6 prompts (0 unusable ones left out, 4 of other levels)" in capsys.readouterr().out
 
 
 def test_missing_corpus(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
