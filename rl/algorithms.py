@@ -10,6 +10,7 @@ from typing import Any
 from autotools.errors import ConfigError
 from rl.baselines import event_grpo_credit, gdpo_credit, rloo_credit
 from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit
+from rl.credit_to_go import to_go_credit
 from rl.rewards import RewardFunction, marag_parts, reward_parts
 
 CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
@@ -52,6 +53,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     # MARAG-R1: RLOO over its own three rewards; section ``reward`` has no effect.
     "marag": Algorithm(credit=rloo_credit, rewards=marag_parts, settings=TOKEN_MEAN),
     "event_grpo": Algorithm(credit=event_grpo_credit, settings=TOKEN_MEAN),
+    # Outcome plus the finds to go, on every event; its expected update is a true gradient with credit.std false.
+    "to_go": Algorithm(credit=to_go_credit, settings=TOKEN_MEAN),
 }
 
 

@@ -57,6 +57,7 @@ def test_each_algorithm_trains_two_steps(
         ("rloo", ("dapo", "token", 0.2, None)),
         ("marag", ("dapo", "token", 0.2, None)),
         ("event_grpo", ("dapo", "token", 0.2, None)),
+        ("to_go", ("dapo", "token", 0.2, None)),
     ],
 )
 def test_settings_of_each_row(name: str, settings: tuple[Any, ...], small_world: Path, rl_argv: Argv) -> None:

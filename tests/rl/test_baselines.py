@@ -55,6 +55,16 @@ def test_toolsearcher_on_the_same_group() -> None:
     assert credit.keep.tolist() == kept
 
 
+def test_to_go_on_the_same_group() -> None:
+    """Shares still to be found, by turn: 1 1/2 0 | 1/2 0 0 | 0 | 1 0; means 5/8, 1/8, 0. Each part has its scale."""
+    to_go = [[0.375, 0.375, 0.0], [-0.125, -0.125, 0.0], [-0.625], [0.375, -0.125]]
+    credit = get_algorithm("to_go").credit(group(), CreditOptions())
+    for i, values in enumerate(to_go):
+        want = [Z[i] + value / RECALL_SD for value in values] + [0.0] * (3 - len(values))
+        np.testing.assert_allclose(credit.advantages[i], want, atol=1e-5)
+        assert credit.keep[i].tolist() == ALL[i] + [False] * (3 - len(values))
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_dropped_rollout_counts_nowhere(name: str) -> None:
     """Group of four with one NaN = the group of the other three; the fourth gets nothing."""
