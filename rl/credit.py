@@ -14,7 +14,7 @@ targets every rollout of the group saw ("mastered"). Source: arXiv 2609.30906 se
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -100,15 +100,26 @@ def event_credit(batch: RolloutArrays, options: CreditOptions) -> Credit:
         advantages, keep = _search_credit(batch, options, z, found, cells, is_search)
     else:
         advantages, keep = np.where(is_search, _reward_z(batch, options, valid), 0.0), is_search
-    baseline = valid & complete if options.selection_baseline == "finished" else valid
     gate = complete[:, None] if options.tca else np.ones((len(valid), 1), dtype=bool)
-    advantages = np.where(is_answer & gate, _reward_z(batch, options, baseline), advantages)
+    advantages = np.where(is_answer & gate, _answer_z(batch, options, valid, found, complete), advantages)
     keep = keep | (is_answer & (gate | (options.incomplete_selection == "zero")))
 
     if options.unanswered_cost:
         last = real & (position == batch.num_events[:, None] - 1) & (batch.answer < 0)[:, None]
         advantages, keep = np.where(last, -options.unanswered_cost, advantages), keep | last
     return Credit(advantages=advantages, keep=keep & real, z=z)
+
+
+def _answer_z(
+    batch: RolloutArrays, options: CreditOptions, valid: np.ndarray, found: np.ndarray, complete: np.ndarray
+) -> np.ndarray:
+    """[N, 1]: z-score of the reward over the rollouts that ``selection_baseline`` compares an answer with."""
+    if options.selection_baseline == "finished":
+        return _reward_z(batch, options, valid & complete)
+    if options.selection_baseline == "seen":  # equal search, so that only the selection differs
+        _, seen = np.unique(np.column_stack([batch.groups, found]), axis=0, return_inverse=True)
+        return _reward_z(replace(batch, groups=seen.reshape(-1)), options, valid)
+    return _reward_z(batch, options, valid)
 
 
 def _reward_z(batch: RolloutArrays, options: CreditOptions, include: np.ndarray) -> np.ndarray:

@@ -14,8 +14,12 @@ class CreditOptions:
     esm: bool = field(default=True, metadata={"help": "event-level search credit; off: outcome credit for searches"})
     tca: bool = field(default=True, metadata={"help": "gate the answer by complete search, remove mastered events"})
     std: bool = field(default=True, metadata={"help": "divide by the group's deviation; off: centred values only"})
-    selection_baseline: Literal["group", "finished"] = field(
-        default="group", metadata={"help": "rollouts whose rewards centre the answer's credit"}
+    selection_baseline: Literal["group", "finished", "seen"] = field(
+        default="group",
+        metadata={
+            "help": "rollouts whose rewards centre the answer's credit: all of the group, those with complete search, "
+            "or those that have seen the same targets (then switch tca off)"
+        },
     )
     incomplete_selection: Literal["drop", "zero"] = field(
         default="drop", metadata={"help": "answer after incomplete search: drop removes it, zero keeps it at 0"}

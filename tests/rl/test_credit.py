@@ -171,6 +171,25 @@ def test_selection_baseline() -> None:
     assert finished == pytest.approx([2**-0.5, -(2**-0.5), 0.0], abs=1e-4)
 
 
+def test_answers_compared_after_equal_search_only() -> None:
+    """Of five, two saw both targets, two only target 0 (their order of turns does not matter), one nothing."""
+    batch = pack([
+        ([[0], [1], []], 2, True, 1.0, 0),
+        ([[1], [0], []], 2, True, 0.5, 0),
+        ([[0], []], 2, True, 0.6, 0),
+        ([[0], []], 2, False, 0.0, 0),  # never answers: its last turn is a search
+        ([[], []], 2, True, 0.0, 0),
+    ])  # fmt: skip
+    credit = event_credit(batch, replace(OURS, tca=False, selection_baseline="seen"))
+    half = 2**-0.5  # z of two values
+    assert [credit.advantages[i, e] for i, e in ((0, 2), (1, 2), (2, 1), (4, 1))] == pytest.approx(
+        [half, -half, half, 0], abs=1e-4
+    )
+    gated = event_credit(batch, replace(OURS, selection_baseline="seen"))  # with the gate only complete search is left
+    finished = event_credit(batch, replace(OURS, selection_baseline="finished"))
+    np.testing.assert_array_equal(gated.advantages, finished.advantages)
+
+
 @pytest.mark.parametrize("options", [OURS, REFERENCE, replace(OURS, tca=False), replace(OURS, esm=False)])
 @pytest.mark.parametrize(
     "rollouts",
@@ -219,11 +238,14 @@ def slow_credit(rollouts: list[Rollout], options: CreditOptions) -> list[list[tu
         mates = [r for r in rollouts if r[4] == group and not np.isnan(r[3])]
         saw = [{t for event in r[0] for t in event} for r in mates]
         mine = {t for event in first for t in event}
-        rewards = [
-            r[3] for r, s in zip(mates, saw, strict=True) if options.selection_baseline == "group" or len(s) == r[1]
-        ]
         complete = len(mine) == num_targets
-        in_baseline = options.selection_baseline == "group" or complete
+        counted = {
+            "group": [True for s in saw],
+            "finished": [len(s) == num_targets for s in saw],
+            "seen": [s == mine for s in saw],
+        }
+        rewards = [r[3] for r, yes in zip(mates, counted[options.selection_baseline], strict=True) if yes]
+        in_baseline = options.selection_baseline != "finished" or complete
         selection = zscore(reward, rewards, options.std) if in_baseline and not np.isnan(reward) else 0.0
         outcome = zscore(reward, [r[3] for r in mates], options.std)
         row = []
@@ -290,7 +312,7 @@ ALL_OPTIONS = [
         unanswered_cost=cost * 3,
     )
     for esm, tca, baseline, incomplete, mastered, cost in product(
-        (True, False), (True, False), ("group", "finished"), ("drop", "zero"), ("drop", "zero"), (0.0, 0.2)
+        (True, False), (True, False), ("group", "finished", "seen"), ("drop", "zero"), ("drop", "zero"), (0.0, 0.2)
     )
 ] + [
     CreditOptions(esm=esm, std=std, signed_search=0.5, useless_cost=cost)
