@@ -47,6 +47,16 @@ def read(block: str) -> tuple[tuple[ToolId, ...], tuple[str, ...]] | None:
         "Travel.hotel_desk.find, Travel.hotel_desk.find, Weather.sky.sunset, Weather.sky.sunset",
         "Travel.hotel_desk.find, WEATHER.Sky.sunset",
         ",,Travel.hotel_desk.find,,\n\n,Weather.sky.sunset,",
+        "+ Travel.hotel_desk.find\n– Weather.sky.sunset",
+        "[1] Travel.hotel_desk.find\n[2] Weather.sky.sunset",
+        "- 1. Travel.hotel_desk.find\n- [x] Weather.sky.sunset",
+        "“Travel.hotel_desk.find”, ‘Weather.sky.sunset’",
+        "Travel.hotel_desk.find, and Weather.sky.sunset",
+        "tool_list: Travel.hotel_desk.find, Weather.sky.sunset",
+        '{"tool_list": ["Travel.hotel_desk.find", "Weather.sky.sunset"]}',
+        '```json\n["Travel.hotel_desk.find",\n "Weather.sky.sunset"]\n```',
+        "[Travel].[hotel_desk].[find], [Weather].[sky].[sunset]",  # as the paper's prompt writes a name
+        "Travel. hotel_desk .find, Weather.sky . sunset",
     ],
 )
 def test_layouts_of_the_same_two_names(block: str) -> None:
@@ -73,6 +83,37 @@ def test_layouts_of_the_same_two_names(block: str) -> None:
 )
 def test_names_are_read_strictly(block: str, found: tuple[ToolId, ...], unknown: tuple[str, ...]) -> None:
     assert read(block) == (found, unknown)
+
+
+ODD = [
+    ToolId(category="(Beta) Maps [old]", tool="geo", api="near"),
+    ToolId(category="007.Agents", tool="bond", api="call"),
+    ToolId(category="1. Things", tool="geo", api="near"),
+    ToolId(category="+ more, and so on", tool="a", api="b"),
+    ToolId(category="Monitoring Tools", tool="ping", api="check"),
+]
+
+
+@pytest.mark.parametrize("layout", ["{}", " {} , x", "- {}", "2) {}", '"{}"', "x\n`{}`"])
+def test_names_that_begin_or_end_like_layout(layout: str) -> None:
+    for tool_id in ODD:
+        read = parse_tool_list(f"<tool_list>{layout.format(tool_id)}</tool_list>", NameIndex(ODD))
+        assert read == ((tool_id,), ("x",) if "x" in layout else ())
+
+
+LOGIN = ToolId(category="spotify", tool="spotify", api="login")
+FILES = ToolId(category="file_system", tool="file_system", api="show_file")
+
+
+def test_apps_have_names_of_two_parts() -> None:
+    names = NameIndex([LOGIN, FILES, A])
+    for block in ("spotify.login, file_system.show_file", "- spotify.spotify.login\n- `File_System.show_file`"):
+        assert parse_tool_list(f"<tool_list>{block}</tool_list>", names) == ((LOGIN, FILES), ())
+    assert names.find("hotel_desk.find") is None  # its category is not its tool
+    twin = ToolId(category="Spotify", tool="spotify", api="login")
+    assert NameIndex([LOGIN, twin]).find("spotify.login") is None  # two apps: neither is meant
+    dotted = ToolId(category="a.spotify", tool="spotify", api="login")
+    assert NameIndex([LOGIN, dotted]).find("a.spotify.spotify.login") == dotted
 
 
 def test_blocks() -> None:
@@ -103,6 +144,13 @@ def test_index_of_one_corpus() -> None:
 
 def test_a_hostile_answer_is_read_quickly() -> None:
     start = time.perf_counter()
-    for block in ("," * 20_000, "a," * 10_000, "<tool_list>" * 5_000, "1. " * 10_000, " " * 20_000):
+    for block in (
+        "," * 20_000,
+        "a," * 10_000,
+        "<tool_list>" * 5_000,
+        "1. " * 10_000,
+        " " * 20_000,
+        f"[a{' ' * 20_000}. b",
+    ):
         read(block)
     assert time.perf_counter() - start < 2.0
