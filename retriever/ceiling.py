@@ -29,25 +29,50 @@ def ceiling(
     constrained: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """``{"turns", "k", SEARCHER: summary of {"share", "all"}}``: share of a request's targets seen; 1.0 if all are.
+    """``{"turns", "k", SEARCHER: summary of {"share", "all"}, "by_request": {task id: {SEARCHER: share}}}``.
+
+    ``share``: share of a request's targets seen; ``all``: 1.0 if all are. ``constrained`` and errors: ``shares_seen``.
+    """
+    shares = shares_seen(engine, tasks, specs, turns=turns, k=k, constrained=constrained)
+    out: dict[str, Any] = {"turns": turns, "k": k}
+    for name, values in shares.items():
+        out[name] = summary([{"share": share, "all": float(share == 1)} for share in values], seed)
+    rows = zip(*shares.values(), strict=True)
+    out["by_request"] = {task.id: dict(zip(shares, row, strict=True)) for task, row in zip(tasks, rows, strict=True)}
+    return out
+
+
+def shares_seen(
+    engine: SearchEngine,
+    tasks: Sequence[Task],
+    specs: Mapping[ToolId, ToolSpec],
+    *,
+    turns: int,
+    k: int,
+    constrained: bool = False,
+) -> dict[str, list[float]]:
+    """Per searcher, the share of targets seen of each request, in the order of ``tasks``.
 
     ``constrained``: each search is in the category of its target (``user_query``, which has none: left out).
     Raises KeyError for a target that ``specs`` does not hold, RetrieverError as the engine does.
     """
-    out: dict[str, Any] = {"turns": turns, "k": k}
+    seen: dict[str, list[set[ToolId]]] = {}
     targets = list(dict.fromkeys(target for task in tasks for target in task.targets))
     categories = [target.category for target in targets] if constrained else None
     for name, text_of in (("own_document", document_text), ("own_description", short_text)):
         texts = [text_of(specs[target]) for target in targets]
         hits = engine.search_batch(texts, categories, k)
         shown = {target: {hit.id for hit in found} for target, found in zip(targets, hits, strict=True)}
-        seen = [best_searches(task.targets, shown, turns) for task in tasks]
-        out[name] = _summary(tasks, seen, seed)
+        seen[name] = [best_searches(task.targets, shown, turns) for task in tasks]
     if not constrained:
         hits = engine.search_batch([task.query for task in tasks], None, turns * k)
-        seen = [{hit.id for hit in found} & set(task.targets) for task, found in zip(tasks, hits, strict=True)]
-        out["user_query"] = _summary(tasks, seen, seed)
-    return out
+        seen["user_query"] = [
+            {hit.id for hit in found} & set(task.targets) for task, found in zip(tasks, hits, strict=True)
+        ]
+    return {
+        name: [len(found) / len(set(task.targets)) for task, found in zip(tasks, sets, strict=True)]
+        for name, sets in seen.items()
+    }
 
 
 def best_searches(targets: Sequence[ToolId], shown: Mapping[ToolId, set[ToolId]], turns: int) -> set[ToolId]:
@@ -63,8 +88,3 @@ def best_searches(targets: Sequence[ToolId], shown: Mapping[ToolId, set[ToolId]]
             break
         seen |= new
     return seen
-
-
-def _summary(tasks: Sequence[Task], seen: Sequence[set[ToolId]], seed: int) -> dict[str, Any]:
-    shares = [len(found) / len(set(task.targets)) for task, found in zip(tasks, seen, strict=True)]
-    return summary([{"share": share, "all": float(share == 1)} for share in shares], seed)

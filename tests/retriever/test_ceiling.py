@@ -50,6 +50,8 @@ def test_hand_worked():
     assert out["own_description"]["share"] == pytest.approx(2 / 3)  # three targets, two searches
     assert out["user_query"]["share"] == pytest.approx(1 / 3)  # the first 2 x 2 results
     assert engine.asked[-1] == (["ask"], None, 4)
+    shares = {"own_document": 2 / 3, "own_description": 2 / 3, "user_query": 1 / 3}
+    assert out["by_request"] == {"1": pytest.approx(shares)}
     assert ceiling(engine, [_task("1", "ask", ids)], specs, turns=3, k=3)["own_document"]["all"] == 1
     limited = ceiling(engine, [_task("1", "ask", ids)], specs, turns=2, k=2, constrained=True)
     assert "user_query" not in limited and engine.asked[-1][1] == ["A", "A", "B"]
