@@ -65,6 +65,37 @@ def useless_searches(searches: Sequence[Iterable[Hashable]], targets: Iterable[H
     return useless
 
 
+def confusion_scores(found: np.ndarray, distractors: np.ndarray, missed: int, *, top: int = 5) -> dict[str, float]:
+    """How alike the targets that the searches of one sample have shown are to the other tools shown; 0: not at all.
+
+    ``found``: [f, d], one vector per target shown; ``distractors``: [n, d], one per other tool shown (each tool once);
+    ``missed``: number of targets that no search has shown. Lengths of vectors do not matter. Per found target, over
+    its cosines with the distractors: the largest, the mean of the ``top`` largest, the mean of all. Each is averaged
+    over all targets, a missed one counting 1. Without a found target or without a distractor all three are 1.
+    Returns ``{"confusion_max", "confusion_top", "confusion_mean"}``; lower is better. Definition: the ToolSearcher
+    repository's evaluation (eval_confus_score), its rule for empty sides included.
+    Raises ValueError for a negative ``missed``, or a vector of length 0.
+    """
+    names = ("confusion_max", "confusion_top", "confusion_mean")
+    if missed < 0:
+        raise ValueError(f"confusion_scores: {missed} targets missed; it must be 0 or more")
+    if not len(found) or not len(distractors):
+        return dict.fromkeys(names, 1.0)
+    cosines = np.sort(_unit(found) @ _unit(distractors).T, axis=1)[:, ::-1]  # [f, n], each row descending
+    per_target = (cosines[:, 0], cosines[:, :top].mean(axis=1), cosines.mean(axis=1))
+    targets = len(found) + missed
+    return {name: float(values.sum() + missed) / targets for name, values in zip(names, per_target, strict=True)}
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Rows of ``vectors`` [n, d] divided by their lengths, in float64."""
+    wide = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    if not lengths.all():
+        raise ValueError(f"confusion_scores: vector {int(np.argmin(lengths))} has length 0 and no direction")
+    return wide / lengths
+
+
 def mean(values: Sequence[float]) -> float | None:
     """Plain mean, or None for no values: a score that was not computed is never shown as 0."""
     return float(np.mean(values)) if len(values) else None

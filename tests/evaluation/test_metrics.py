@@ -52,6 +52,47 @@ def test_srecall_and_useless_searches():
     assert metrics.useless_searches([], targets) == 0
 
 
+def test_confusion_by_hand():
+    # Targets along x and along y, one more not shown. Cosines with the distractors: of x 1, 0.6, 0; of y 0, 0.8, 1.
+    found = np.array([[1.0, 0.0], [0.0, 3.0]])
+    distractors = np.array([[2.0, 0.0], [0.3, 0.4], [0.0, 1.0]])
+    scores = metrics.confusion_scores(found, distractors, missed=1, top=2)
+    # max: (1 + 1 + 1) / 3; top 2: (0.8 + 0.9 + 1) / 3; mean: (1.6/3 + 1.8/3 + 1) / 3
+    expected = {"confusion_max": 1.0, "confusion_top": 2.7 / 3, "confusion_mean": (1.6 / 3 + 1.8 / 3 + 1) / 3}
+    assert scores == pytest.approx(expected)
+    one = metrics.confusion_scores(
+        found[:1], distractors[1:2], missed=0
+    )  # fewer than five: the mean of those there are
+    assert one == pytest.approx(dict.fromkeys(expected, 0.6))
+    opposite = metrics.confusion_scores(found[:1], -found[:1], missed=1)
+    assert opposite == pytest.approx(dict.fromkeys(expected, 0.0))  # (-1 + 1) / 2
+    nothing = np.empty((0, 2))
+    for empty in ((nothing, distractors, 2), (found, nothing, 0), (nothing, nothing, 1)):
+        assert metrics.confusion_scores(*empty) == dict.fromkeys(expected, 1.0)
+    with pytest.raises(ValueError, match="-1 targets missed"):
+        metrics.confusion_scores(found, distractors, -1)
+    with pytest.raises(ValueError, match="vector 1 has length 0"):
+        metrics.confusion_scores(found, np.array([[1.0, 0.0], [0.0, 0.0]]), 0)
+
+
+def test_confusion_against_sklearn_and_order():
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        f, n, missed = rng.integers(1, 5), rng.integers(1, 12), int(rng.integers(0, 3))
+        found, distractors = rng.normal(size=(f, 8)).astype(np.float32), rng.normal(size=(n, 8)).astype(np.float32)
+        cosines = cosine_similarity(found.astype(float), distractors.astype(float))
+        expected = {
+            "confusion_max": np.mean([row.max() for row in cosines] + [1] * missed),
+            "confusion_top": np.mean([np.mean(sorted(row)[-5:]) for row in cosines] + [1] * missed),
+            "confusion_mean": np.mean([row.mean() for row in cosines] + [1] * missed),
+        }
+        assert metrics.confusion_scores(found, distractors, missed) == pytest.approx(expected)
+        turned = metrics.confusion_scores(rng.permutation(found), rng.permutation(distractors) * 7, missed)
+        assert turned == pytest.approx(expected)
+
+
 def test_interval_covers_the_mean_at_its_level():
     # Bernoulli(0.3), n = 100: of 400 repeated draws about 95 % of the intervals contain 0.3.
     rng = np.random.default_rng(1)
