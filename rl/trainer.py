@@ -63,6 +63,8 @@ class ToolSearchTrainer(GRPOTrainer):
         self._mask_kl, self._reward_options, self._recorder = mask_kl, reward_options, recorder
         self._rewards, self._max_dropped_share, self.curriculum = rewards, max_dropped_share, curriculum
         super().__init__(*args, reward_funcs=self._selection_reward, **kwargs)
+        # With a template of answers TRL parses each first turn, and some turns end the run there (a thousand brackets).
+        self._tokenizer.response_template = None
         self._renderer = ChatRenderer(self._tokenizer, dict(self.chat_template_kwargs or {}))
         self._rollouts: list[Rollout] = []
         self._last_failure: RetrieverError | None = None
