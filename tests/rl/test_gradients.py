@@ -20,6 +20,7 @@ CASES = {
     "toolsearcher, KL on all turns": {"beta": 0.1, "credit__useless_cost": 0.1},
     "toolsearcher, KL on kept events": {"beta": 0.1, "mask_kl": True},
     "toolsearcher, loss per sequence": {"loss_type": "grpo"},
+    "toolsearcher, ratio per sequence": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     "grpo with KL": {"algorithm": "grpo", "beta": 0.1},
     "gspo": {"algorithm": "gspo"},
 }
@@ -112,6 +113,36 @@ def test_tokens_of_a_removed_event(case: str, make: Make) -> None:
         loud = {**out, "ref_per_token_logps": out["ref_per_token_logps"] - 0.5 * removed}
         same = torch.equal(gradient(trainer, [loud]), base)
         assert same != keeps_kl
+
+
+SEQUENCES = ["toolsearcher, loss per sequence", "toolsearcher, ratio per sequence"]
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_a_rollout_without_kept_events_is_no_division_by_zero(case: str, make: Make) -> None:
+    """Its mean over no tokens is 0, and the other rollouts' gradient is what it is without it."""
+    trainer = make(**CASES[case])
+    out = rollouts(trainer)
+    kept = (out["tool_mask"] * out["completion_mask"]).sum(dim=1)
+    some = kept > 0
+    assert some.any() and not some.all()
+    whole = gradient(trainer, [out])
+    others = gradient(trainer, [{k: v[some] if v.dim() else v for k, v in out.items()}])
+    torch.testing.assert_close(whole, others * some.sum() / len(some), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["toolsearcher", *SEQUENCES])
+def test_where_nothing_is_kept_the_gradient_is_zero_and_a_number(case: str, make: Make) -> None:
+    trainer = make(**CASES[case])
+    inner = trainer._credit
+
+    def nothing(*args: Any) -> Any:
+        credit = inner(*args)
+        credit.keep[:] = False
+        return credit
+
+    trainer._credit = nothing
+    assert gradient(trainer, [rollouts(trainer)]).tolist() == [0.0] * sum(p.numel() for p in trainer.model.parameters())
 
 
 def by_event(trainer: Any, out: dict[str, Any]) -> tuple[Any, Any]:

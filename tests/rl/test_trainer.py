@@ -220,6 +220,14 @@ def test_with_a_kl_term_each_mean_has_its_own_tokens(make: Make, scripted: Modul
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-4)
 
 
+def test_a_fault_in_the_credit_ends_the_step_and_is_not_trained_over(make: Make, scripted: ModuleType) -> None:
+    def broken(batch: RolloutArrays, options: CreditOptions) -> Credit:
+        raise ZeroDivisionError("in the credit")
+
+    with pytest.raises(ZeroDivisionError, match="in the credit"):
+        batch_of(make(scripted.ScriptedTrainer, credit=broken))
+
+
 def test_mask_kl_removes_events_from_the_kl_term(make: Make, scripted: ModuleType) -> None:
     trainer = make(scripted.ScriptedTrainer, beta=0.1, mask_kl=True)
     credits = spy(trainer)
