@@ -1,18 +1,20 @@
 """Scores of tool selection from trajectories: per group, with fixed denominators, intervals and paired differences.
 
+``python -m evaluation.selection PREDICTIONS.jsonl`` computes them anew (``evaluation/selection_command.py``).
+
 Contract: one `Trajectory` row per task. A task without a row, or without an answer, counts 0 in every score and stays
 in the denominator. Tasks of the test-only domain (``meta["domain"] == "unseen"``) are a group of their own and never
 part of ``overall``. All numbers are means over tasks (pooled, not means of level means).
 """
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotools.config import load_config, run_main
-from autotools.errors import ConfigError, DataError
+from autotools.config import run_main
+from autotools.errors import DataError
 from autotools.rundir import read_jsonl, sort_jsonl
 from autotools.schema import EventKind, Task, Trajectory
 from evaluation import metrics
@@ -27,7 +29,10 @@ SUMMARY = ("f1", "recall", "precision", "match", "srecall", "n")
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """All scores of one task. ``values`` has the keys of PER_TASK; ``complete`` = every target was shown."""
+    """All scores of one task. ``values`` has the keys of PER_TASK; ``complete`` = every target was shown.
+
+    ``suite`` is "" where only predictions are known: they do not name it.
+    """
 
     task_id: str
     level: str
@@ -35,6 +40,8 @@ class TaskScore:
     values: dict[str, float]
     complete: bool
     missing: bool = False
+    num_targets: int = 0
+    suite: str = ""
 
 
 def grounded_prediction(trajectory: Trajectory) -> set[str]:
@@ -65,20 +72,37 @@ def score_trajectory(trajectory: Trajectory) -> dict[str, float]:
     return values
 
 
-def _task_score(trajectory: Trajectory, level: str, meta: dict[str, Any]) -> TaskScore:
+def _task_score(trajectory: Trajectory, task: Task | None = None) -> TaskScore:
+    source = task or trajectory
     return TaskScore(
         task_id=trajectory.task_id,
-        level=level,
-        unseen=meta.get("domain") == UNSEEN,
+        level=source.level,
+        unseen=source.meta.get("domain") == UNSEEN,
         values=score_trajectory(trajectory),
         complete=set(trajectory.targets) <= trajectory.found(),
+        num_targets=len(set(trajectory.targets)),
+        suite=task.suite if task else "",
+    )
+
+
+def _missing_score(task: Task) -> TaskScore:
+    return TaskScore(
+        task_id=task.id,
+        level=task.level,
+        unseen=task.meta.get("domain") == UNSEEN,
+        values=dict.fromkeys(PER_TASK, 0.0),
+        complete=False,
+        missing=True,
+        num_targets=len(set(task.targets)),
+        suite=task.suite,
     )
 
 
 def score_tasks(trajectories: Iterable[Trajectory], tasks: Sequence[Task] | None = None) -> list[TaskScore]:
     """One score per task, in the order of ``tasks`` (or of the trajectories when no tasks are given).
 
-    Raises DataError for two trajectories of one task, or a trajectory of a task that is not in ``tasks``.
+    Raises DataError for two trajectories of one task, a trajectory of a task that is not in ``tasks``, or one that was
+    played for other targets than its task has.
     """
     by_id: dict[str, Trajectory] = {}
     for trajectory in trajectories:
@@ -86,48 +110,65 @@ def score_tasks(trajectories: Iterable[Trajectory], tasks: Sequence[Task] | None
             raise DataError(f"two predictions for task {trajectory.task_id!r}; keep one row per task")
         by_id[trajectory.task_id] = trajectory
     if tasks is None:
-        return [_task_score(t, t.level, t.meta) for t in by_id.values()]
+        return [_task_score(trajectory) for trajectory in by_id.values()]
     stray = sorted(by_id.keys() - {task.id for task in tasks})
     if stray:
         raise DataError(f"{len(stray)} predictions of tasks that are not in the task file, first {stray[0]!r}")
-    nothing = dict.fromkeys(PER_TASK, 0.0)
-    return [
-        _task_score(by_id[task.id], task.level, task.meta)
-        if task.id in by_id
-        else TaskScore(
-            task_id=task.id,
-            level=task.level,
-            unseen=task.meta.get("domain") == UNSEEN,
-            values=dict(nothing),
-            complete=False,
-            missing=True,
+    changed = [task.id for task in tasks if task.id in by_id and set(by_id[task.id].targets) != set(task.targets)]
+    if changed:
+        raise DataError(
+            f"{len(changed)} predictions have other targets than the task file, first {changed[0]!r}; "
+            "give the file that was played"
         )
-        for task in tasks
-    ]
+    return [_task_score(by_id[task.id], task) if task.id in by_id else _missing_score(task) for task in tasks]
 
 
 def group_scores(scores: Sequence[TaskScore]) -> dict[str, list[TaskScore]]:
     """Split into ``overall`` (without the unseen domain), each level (likewise), and ``unseen`` if there is one.
 
     The tool world's three levels all show, also without a task; another suite has the groups that its tasks name.
+    Several suites: each has a group, and its levels are called ``suite/level``.
     """
     seen = [score for score in scores if not score.unseen]
     groups = {OVERALL: seen}
-    found = {score.level for score in seen}
-    for level in sorted({*LEVELS, *found} if found <= set(LEVELS) else found):
-        groups[level] = [score for score in seen if score.level == level]
+    suites = sorted({score.suite for score in seen})
+    if len(suites) > 1:
+        for suite in suites:
+            groups[suite] = [score for score in seen if score.suite == suite]
+            for level in sorted({score.level for score in groups[suite]}):
+                groups[f"{suite}/{level}"] = [score for score in groups[suite] if score.level == level]
+    else:
+        found = {score.level for score in seen}
+        for level in sorted({*LEVELS, *found} if found <= set(LEVELS) else found):
+            groups[level] = [score for score in seen if score.level == level]
     unseen = [score for score in scores if score.unseen]
     return {**groups, UNSEEN: unseen} if unseen else groups
 
 
+def target_groups(scores: Sequence[TaskScore]) -> dict[str, list[TaskScore]]:
+    """Split ``overall`` by the number of targets: ``{"1 target": [...], "2 targets": [...]}``, fewest first."""
+    seen = [score for score in scores if not score.unseen]
+    return {
+        f"{count} target{'' if count == 1 else 's'}": [score for score in seen if score.num_targets == count]
+        for count in sorted({score.num_targets for score in seen})
+    }
+
+
 def metrics_table(scores: Sequence[TaskScore], *, seed: int) -> dict[str, dict[str, Any]]:
+    """``table_of`` the groups of ``group_scores``."""
+    return table_of(group_scores(scores), seed=seed)
+
+
+def table_of(
+    groups: Mapping[str, Sequence[TaskScore]], *, seed: int, keys: Sequence[str] = PER_TASK
+) -> dict[str, dict[str, Any]]:
     """Per group: every mean, ``n``, ``missing``, ``complete`` (the count behind match_given_complete), and intervals.
 
     A mean over no tasks is None. ``intervals`` maps each score to its 95 % bootstrap interval ``[low, high]``.
     """
     table = {}
-    for name, members in group_scores(scores).items():
-        columns = {key: [score.values[key] for score in members] for key in PER_TASK}
+    for name, members in groups.items():
+        columns = {key: [score.values[key] for score in members] for key in keys}
         columns[MATCH_GIVEN_COMPLETE] = [score.values["match"] for score in members if score.complete]
         row: dict[str, Any] = {key: metrics.mean(values) for key, values in columns.items()}
         row["n"] = len(members)
@@ -149,7 +190,10 @@ def paired_table(
     other = {score.task_id: score for score in earlier}
     odd = sorted(other.keys() ^ {score.task_id for score in later})
     if odd:
-        raise DataError(f"paired difference needs the same tasks in both runs; {len(odd)} differ, e.g. {odd[:3]}")
+        raise DataError(
+            f"paired difference needs the same tasks in both runs; {len(odd)} differ, e.g. {odd[:3]}; "
+            "with the task file (--tasks) one that is missing counts as failed"
+        )
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for name, members in group_scores(later).items():
         table[name] = {
@@ -178,14 +222,17 @@ def summary_form(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {key: row[key] for key in SUMMARY} for name, row in table.items()}
 
 
-def read_trajectories(path: Path) -> list[Trajectory]:
-    """Read ``predictions.jsonl``. Raises DataError naming the line: a dropped row would change the denominators."""
+def read_trajectories(path: Path, *, empty_ok: bool = False) -> list[Trajectory]:
+    """Read ``predictions.jsonl``. Raises DataError naming the line: a dropped row would change the denominators.
+
+    ``empty_ok``: the tasks are known, so that no prediction at all means that every task has failed.
+    """
     if path.is_dir():
         files = sorted(str(p) for p in [*path.glob("predictions.jsonl"), *path.glob("*/predictions.jsonl")])
         hint = f"; name {' or '.join(files)}" if files else ", and no predictions.jsonl is in it"
         raise DataError(f"{path} is a folder{hint}")
     trajectories = read_jsonl(path, Trajectory)
-    if not trajectories:
+    if not trajectories and not empty_ok:
         raise DataError(f"{path}: no predictions; run python -m evaluation.run first")
     return trajectories
 
@@ -220,9 +267,11 @@ def read_tasks(path: Path) -> list[Task]:
     return [task for _, task in tasks]
 
 
-def text_table(table: dict[str, dict[str, Any]]) -> str:
-    """Plain text: one line per group, one column per score, intervals of F1 and SRecall below their means."""
-    columns = ("f1", "recall", "precision", "match", "srecall", MATCH_GIVEN_COMPLETE, "searches", "answered")
+COLUMNS = ("f1", "recall", "precision", "match", "srecall", MATCH_GIVEN_COMPLETE, "searches", "answered")
+
+
+def text_table(table: dict[str, dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    """Plain text: one line per group, one column per score, intervals below the means."""
     width = max(9, *(len(group) + 1 for group in table))
     lines = [f"{'group':<{width}}{'n':>6}" + "".join(f"{name[:16]:>17}" for name in columns)]
     for group, row in table.items():
@@ -237,42 +286,18 @@ def text_table(table: dict[str, dict[str, Any]]) -> str:
 def text_differences(table: dict[str, dict[str, dict[str, Any]]], key: str = "f1") -> str:
     """One line per group: the paired difference of score ``key`` with its interval."""
     cells = {group: row[key] for group, row in table.items() if row[key]["diff"] is not None}
+    width = max([9, *map(len, cells)])
     return "\n".join(
-        f"{group:<9} {key} {cell['diff']:+.3f} [{cell['interval'][0]:+.3f} {cell['interval'][1]:+.3f}]"
+        f"{group:<{width}} {key} {cell['diff']:+.3f} [{cell['interval'][0]:+.3f} {cell['interval'][1]:+.3f}]"
         for group, cell in cells.items()
     )
 
 
-@dataclass(kw_only=True)
-class SelectionArgs:
-    """Keys of the command."""
-
-    predictions: str = field(default="", metadata={"help": "predictions.jsonl (also as a bare word)"})
-    baseline: str = field(default="", metadata={"help": "another predictions.jsonl, for paired differences"})
-    tasks: str = field(default="", metadata={"help": "task file that fixes the denominators; else the rows themselves"})
-    seed: int = field(default=0, metadata={"help": "seed of the bootstrap"})
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Print the scores of a prediction file, and its paired differences to another one."""
-    prog = "python -m evaluation.selection"
-    config = load_config(argv, {"": SelectionArgs}, prog=prog, description=__doc__, positional="predictions")
-    args = config.top(SelectionArgs)
-    if not args.predictions:
-        raise ConfigError(f"no prediction file; use: {prog} PREDICTIONS.jsonl [--baseline OTHER.jsonl]")
-    if config.dry_run:
-        print(f"would score {args.predictions}" + (f" against {args.baseline}" if args.baseline else ""))
-        return 0
-    tasks = read_tasks(Path(args.tasks)) if args.tasks else None
-    scores = score_tasks(read_trajectories(Path(args.predictions)), tasks)
-    # all that can be wrong with the inputs is said before the first table
-    other = score_tasks(read_trajectories(Path(args.baseline)), tasks) if args.baseline else []
-    paired = paired_table(scores, other, seed=args.seed) if args.baseline else {}
-    print(text_table(metrics_table(scores, seed=args.seed)))
-    if args.baseline:
-        print(f"\ndifference to {args.baseline}, paired by task, 95 % interval")
-        print(text_differences(paired))
-    return 0
+    """Print the scores of a prediction file; see ``evaluation/selection_command.py``."""
+    from evaluation.selection_command import main as command
+
+    return command(argv)
 
 
 if __name__ == "__main__":

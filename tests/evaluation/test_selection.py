@@ -92,6 +92,25 @@ def test_another_suite_has_the_groups_that_its_tasks_name():
     assert heads == [["group", "n"], ["overall", "2"], ["G1_tool", "1"], ["G3_instruction", "1"]]  # n stands in line
 
 
+def test_several_suites_are_groups_of_their_own():
+    tasks = [task("1", "G1"), task("2", "G1"), task("3", "lens").model_copy(update={"suite": "other"})]
+    table = selection.metrics_table(selection.score_tasks([play("1", "a", ["a"], "a")], tasks), seed=0)
+    assert {name: (row["n"], row["f1"]) for name, row in table.items()} == {
+        "overall": (3, pytest.approx(1 / 3)), "other": (1, 0), "other/lens": (1, 0), "s": (2, 0.5), "s/G1": (2, 0.5),
+    }  # fmt: skip
+
+
+def test_groups_by_number_of_targets():
+    rows = [play("1", "a", ["a"], "a"), play("2", "abc", ["ab"], "ab"), play("3", "b", ["x"], "x", level="I3"),
+            play("4", "abb", ["a"], "a"), play("5", "a", ["a"], "a", meta={"domain": "unseen"})]  # fmt: skip
+    groups = selection.target_groups(selection.score_tasks(rows))
+    assert {name: [s.task_id for s in members] for name, members in groups.items()} == {
+        "1 target": ["1", "3"], "2 targets": ["4"], "3 targets": ["2"],
+    }  # fmt: skip
+    table = selection.table_of(groups, seed=0)
+    assert table["1 target"]["f1"] == 0.5 and table["3 targets"]["srecall"] == pytest.approx(2 / 3)
+
+
 def test_groups_come_from_the_task_file_when_it_is_given():
     scores = selection.score_tasks([play("one", "a", ["a"], "a")], [task("one", "I3", {"domain": "unseen"})])
     assert selection.group_scores(scores)["overall"] == [] and len(selection.group_scores(scores)["unseen"]) == 1
@@ -105,7 +124,7 @@ def test_paired_differences():
     cell = result["paired"]["after-before"]["overall"]["f1"]
     assert cell["diff"] == 0.5 and 0.3 < cell["interval"][0] < 0.5 < cell["interval"][1] < 0.7
     assert result["paired"]["after-before"]["I1"]["f1"] == {"diff": None, "interval": None}
-    with pytest.raises(DataError, match="same tasks"):
+    with pytest.raises(DataError, match=r"same tasks .* \(--tasks\) one that is missing counts as failed"):
         selection.paired_table(new, old[1:], seed=0)
 
 
