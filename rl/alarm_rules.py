@@ -8,32 +8,41 @@ from autotools.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """``option``: the field of AlarmOptions with the threshold ("" for broken). ``at_once``: no mean, every step."""
+    """``option``: the field of AlarmOptions with the threshold ("" for broken). ``at_once``: no mean, every step.
+
+    ``kinds``: begin of the names of the figures that divide the metric; an alarm names the largest of them.
+    """
 
     name: str
     metric: str
     side: Literal["above", "below", "rise", "fall", "broken"]
     option: str = ""
     at_once: bool = False
+    kinds: str = ""
     meaning: str
     advice: str
 
 
 RULES = (
     Rule(
-        name="answered", metric="answered", side="below", option="answered",
+        name="answered", metric="answered", side="below", option="answered", kinds="stop/",
         meaning="sampled rollouts stop answering; event credit alone does not push towards an answer",
         advice="beta 0.04 with mask_kl false, credit.useless_cost 0.1 or credit.unanswered_cost",
     ),
     Rule(
-        name="answered_falls", metric="answered", side="fall", option="answered_fall",
+        name="answered_falls", metric="answered", side="fall", option="answered_fall", kinds="stop/",
         meaning="the share of rollouts that answer is well below its best",
         advice="the same as for answered, or a lower learning rate",
     ),
     Rule(
-        name="turns_used_up", metric="turns_used_up", side="above", option="turns_used_up",
-        meaning="rollouts search until their last turn",
-        advice="credit.useless_cost 0.1; if requests have that many targets, a larger search.max_turns",
+        name="turns_used_up", metric="searches_at_limit", side="above", option="turns_used_up",
+        meaning="rollouts search until their last turn, without an answer or for requests with fewer targets",
+        advice="credit.useless_cost 0.1; a larger search.max_turns if requests have nearly that many targets",
+    ),
+    Rule(
+        name="no_finds", metric="srecall", side="below", option="finds",
+        meaning="searches show almost no target, so neither searches nor answers can earn anything",
+        advice="more SFT on search demonstrations, easier prompts, a larger search.top_k; data and tools of one corpus",
     ),
     Rule(
         name="zero_variance", metric="frac_reward_zero_std", side="above", option="zero_variance",
@@ -51,12 +60,12 @@ RULES = (
         advice="more generations or a better start; credit.mastered and credit.incomplete_selection say what is cut",
     ),
     Rule(
-        name="faults", metric="fault_share", side="above", option="faults",
+        name="faults", metric="fault_share", side="above", option="faults", kinds="faults/",
         meaning="many turns are neither a search nor an answer",
         advice="faults/* say of which kind; a shorter search.turn_tokens cuts turns, a better start helps",
     ),
     Rule(
-        name="faults_rise", metric="fault_share", side="rise", option="faults_rise",
+        name="faults_rise", metric="fault_share", side="rise", option="faults_rise", kinds="faults/",
         meaning="turns that are neither a search nor an answer grow more frequent",
         advice="a lower learning rate or beta > 0; faults/* say of which kind",
     ),
@@ -106,7 +115,8 @@ class AlarmOptions:
     off: list[str] = field(default_factory=list, metadata={"help": "names of alarms that are not wanted"})
     answered: float = field(default=0.8, metadata={"help": "lowest share of sampled rollouts that answer"})
     answered_fall: float = field(default=0.15, metadata={"help": "how far that share may fall below its best"})
-    turns_used_up: float = field(default=0.5, metadata={"help": "highest share that needs its last turn"})
+    turns_used_up: float = field(default=0.5, metadata={"help": "highest share that searches to its last turn in vain"})
+    finds: float = field(default=0.1, metadata={"help": "lowest SRecall: share of the targets that searches show"})
     zero_variance: float = field(default=0.8, metadata={"help": "highest share of groups whose rewards are all equal"})
     zero_call: float = field(default=0.2, metadata={"help": "highest share without any call"})
     kept_tokens: float = field(default=0.02, metadata={"help": "lowest share of generated tokens in the policy loss"})

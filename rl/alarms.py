@@ -115,10 +115,18 @@ class AlarmMonitor:
                 Alarm(
                     step=step, name=rule.name, metric=rule.metric, side=rule.side, window=watch.window,
                     value=round(mean, 6) if math.isfinite(mean) else None, threshold=watch.threshold,
-                    meaning=rule.meaning, advice=rule.advice, tasks=named,
+                    meaning=_meaning(rule, metrics), advice=rule.advice, tasks=named,
                 )
             )  # fmt: skip
         return out
+
+
+def _meaning(rule: Rule, metrics: Mapping[str, Any]) -> str:
+    """The rule's, with the largest kind of what it watches: ``(mostly over_limit, 0.2 at this step)``."""
+    kinds = {name.removeprefix(rule.kinds): _number(value) or 0.0 for name, value in metrics.items()
+             if rule.kinds and name.startswith(rule.kinds) and name != "stop/answered"}  # fmt: skip
+    largest = max(kinds, key=lambda kind: kinds[kind], default="")
+    return rule.meaning + (f" (mostly {largest}, {kinds[largest]:.2g} at this step)" if kinds.get(largest) else "")
 
 
 def _number(value: Any) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autotools.schema import EventKind, StopReason, Trajectory
 from autotools.search.answer import NameIndex
 from evaluation.selection import score_trajectory
-from rl.credit import EPS, Credit
+from rl.credit import EPS, Credit, first_found
 
 FAULTS = tuple(kind.value for kind in EventKind if kind not in (EventKind.SEARCH, EventKind.ANSWER))
 _NO_CALL = {EventKind.ANSWER.value, EventKind.EMPTY_ANSWER.value}
@@ -55,6 +55,11 @@ class RolloutFacts:
         """Whether it needed the last turn that it had, be it to answer."""
         return len(self.kinds) >= self.max_turns
 
+    @property
+    def at_limit(self) -> bool:
+        """``used_up``, unless it answered then and its request has a target for every search that fits before."""
+        return self.used_up and not (self.answered and self.num_targets >= self.max_turns - 1)
+
     def num_faults(self) -> int:
         return sum(kind in FAULTS for kind in self.kinds)
 
@@ -62,20 +67,21 @@ class RolloutFacts:
 def rollout_facts(
     trajectory: Trajectory, rewards: Mapping[str, float], *, max_turns: int, corpus: NameIndex | None = None
 ) -> RolloutFacts:
-    """The facts of one finished rollout; without ``corpus`` no hit counts as outside of it."""
+    """The facts of a finished rollout with unique targets; without ``corpus`` no hit counts as outside of it."""
     shown: set[str] = set()
-    num_new, outside = [], 0
+    texts, num_new, outside = [], [], 0
     for event in trajectory.events:
         hits = [str(hit) for hit in event.hits]  # texts: the hash of an id is slow, and this sees every hit of a step
         num_new.append(len(set(hits) - shown))
         shown.update(hits)
+        texts.append(hits)
         if corpus is not None:
             outside += sum(corpus.find(hit) is None for hit in hits)
     return RolloutFacts(
         task_id=trajectory.task_id,
         num_targets=len(trajectory.targets),
         kinds=[event.kind.value for event in trajectory.events],
-        found=trajectory.first_found_at(),
+        found=first_found(texts, [str(target) for target in trajectory.targets]),
         num_hits=[len(event.hits) for event in trajectory.events],
         num_new=num_new,
         extra_calls=sum(event.extra_calls > 0 for event in trajectory.events),
@@ -101,7 +107,8 @@ def no_variance(facts: Sequence[RolloutFacts], group: range) -> bool:
 
 _BEHIND: dict[str, Callable[[RolloutFacts], bool]] = {
     "answered": lambda f: not f.answered,
-    "turns_used_up": lambda f: f.used_up,
+    "searches_at_limit": lambda f: f.at_limit,
+    "srecall": lambda f: not any(f.found),
     "zero_call": lambda f: f.zero_call,
     "truncated": lambda f: f.stop in CUT_SHORT,
     "fault_share": lambda f: f.num_faults() > 0,

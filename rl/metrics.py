@@ -8,6 +8,8 @@ Means are over the rollouts that were not dropped; a figure that has nothing to 
                                                                         that is new to the rollout; no hits
     zero_call turns_used_up truncated dropped_share                     shares of rollouts: no call at all; last turn
                                                                         reached; cut by a token budget; dropped
+    searches_at_limit                                                   last turn reached, but not to answer a request
+                                                                        with a target for each search before it
     malformed_turns, fault_share, faults/KIND, extra_calls              per rollout; shares of turns
     stop/REASON                                                         shares of rollouts
     turn/T/searches, turn/T/new_find                                    share of rollouts that search in turn T; share
@@ -93,6 +95,7 @@ def _turns(facts: Sequence[RolloutFacts]) -> dict[str, float]:
     out = {
         "zero_call": _share(facts, lambda f: f.zero_call),
         "turns_used_up": _share(facts, lambda f: f.used_up),
+        "searches_at_limit": _share(facts, lambda f: f.at_limit),
         "truncated": _share(facts, lambda f: f.stop in CUT_SHORT),
         "malformed_turns": sum(kinds[kind] for kind in FAULTS) / len(facts),
         "fault_share": sum(kinds[kind] for kind in FAULTS) / num_turns,

@@ -17,12 +17,14 @@ from rl.alarm_rules import RULES, AlarmOptions
 from rl.alarms import Alarm, AlarmMonitor, replay
 
 FINE = {
-    "answered": 1.0, "turns_used_up": 0.1, "frac_reward_zero_std": 0.2, "zero_call": 0.0, "fault_share": 0.02,
+    "answered": 1.0, "searches_at_limit": 0.1, "srecall": 0.5,
+    "frac_reward_zero_std": 0.2, "zero_call": 0.0, "fault_share": 0.02,
     "credit/kept_token_share": 0.4, "truncated": 0.0, "kl": 0.01, "sampling/sampling_logp_difference/mean": 0.01,
     "clip_ratio/region_mean": 0.0, "dropped_share": 0.0, "outside_corpus": 0.0, "grad_norm": 1.0,
 }  # fmt: skip
 BAD = {  # a value beyond each rule's threshold, but for those that compare with the best mean
-    "answered": 0.79, "turns_used_up": 0.51, "frac_reward_zero_std": 0.81, "zero_call": 0.21, "fault_share": 0.21,
+    "answered": 0.79, "searches_at_limit": 0.51, "srecall": 0.09,
+    "frac_reward_zero_std": 0.81, "zero_call": 0.21, "fault_share": 0.21,
     "credit/kept_token_share": 0.019, "truncated": 0.11, "kl": 0.51, "sampling/sampling_logp_difference/mean": 0.11,
     "clip_ratio/region_mean": 0.31, "dropped_share": 0.01, "outside_corpus": 0.001, "grad_norm": float("nan"),
 }  # fmt: skip
@@ -72,6 +74,17 @@ def test_fall_and_rise_compare_with_the_best_mean() -> None:
     assert steps(options, "answered_falls", "answered", [0.6, 0.6, 0.9, 0.9, 0.8, 0.7, 0.7]) == [7]  # .9 -> .7
     assert steps(options, "answered_falls", "answered", [0.6, 0.55, 0.5, 0.5]) == []  # low, but never well above
     assert steps(options, "faults_rise", "fault_share", [0.3, 0.1, 0.1, 0.2, 0.3]) == [5]  # lowest mean .1, now .25
+
+
+def test_an_alarm_names_the_largest_kind_of_what_it_watches() -> None:
+    kinds = {"faults/over_limit": 0.25, "faults/truncated": 0.1, "stop/answered": 0.5, "stop/turn_limit": "0.3"}
+    raised = feed(AlarmOptions(window=1), [{"answered": 0.5, "fault_share": 0.35, "kl": 9.0, **kinds}])
+    said = {a.name: a.line() for a in raised}
+    assert "(mostly over_limit, 0.25 at this step)" in said["faults"]
+    assert "(mostly turn_limit, 0.3 at this step)" in said["answered"]  # not the share that did answer
+    assert said.keys() == {"faults", "answered", "kl"} and "mostly" not in said["kl"]
+    nothing = feed(AlarmOptions(window=1), [{"answered": 0.5, "stop/answered": 0.5, "stop/turn_limit": 0.0}])
+    assert "mostly" not in nothing[0].line()
 
 
 def test_a_value_that_is_no_number() -> None:

@@ -64,6 +64,7 @@ def test_four_rollouts_on_paper() -> None:
         "searches": 5 / 4, "useless_searches": (1 + 1 + 0 + 1) / 4, "redundant_searches": 1 / 4,
         "empty_searches": 1 / 4,
         "zero_call": 1 / 4, "turns_used_up": 3 / 4, "truncated": 1 / 4, "dropped_share": 0.0,
+        "searches_at_limit": 2 / 4,  # the first rollout had two targets for its two searches, and answered
         "malformed_turns": 3 / 4, "fault_share": 3 / 10, "extra_calls": 1 / 10,  # ten turns in all
         "faults/over_limit": 1 / 10, "faults/malformed_call": 1 / 10, "faults/truncated": 1 / 10,
         "faults/unknown_tool": 0.0, "stop/answered": 2 / 4, "stop/turn_limit": 1 / 4, "stop/truncated_turn": 1 / 4,
@@ -205,6 +206,7 @@ def test_recount_of_random_rollouts(seed: int) -> None:
         trajectories += [random_rollout(rng, f"t{group}", targets) for _ in range(size)]
     rewards = [rng.choice([0.0, 0.5, 1.0]) if i >= 10 else 0.5 for i in range(len(trajectories))]
     facts = [rollout_facts(t, {"selection": r}, max_turns=4) for t, r in zip(trajectories, rewards, strict=True)]
+    assert [f.found for f in facts] == [t.first_found_at() for t in trajectories]  # the same from texts and from ids
     credit = credit_of(facts, size, CreditOptions(incomplete_selection="zero"))
     found = step_metrics(facts, credit, group_size=size)
     counted = recount(trajectories, rewards, credit.keep, credit.advantages, size)
