@@ -1,11 +1,13 @@
 """rl/train.py with forced turns, so that it is certain at which turn each rollout ends. Started by test_two_ranks.py.
 
 Every turn is really generated (the collective part), and its result replaced by the script's. Environment:
-SCRIPT_DUMP: folder for the credit of each step and rank; SCRIPT_LOCKSTEP=0: ranks generate without waiting.
+SCRIPT_DUMP: folder for the credit of each step and rank; SCRIPT_LOCKSTEP=0: ranks generate without waiting;
+SCRIPT_SEED: another script for each number, in which the halves still end at different turns.
 """
 
 import json
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,29 @@ from rl import train as rl_train
 from rl import trainer as rl_trainer
 
 HALF = 6  # of the 12 rollouts of a step; with two ranks one rank's share
+TURNS = 4
+
+
+def turns_of(step: int, row: int) -> int:
+    """Turns of rollout ``row``: one half of a step's rollouts answers at once, the other goes to the last turn.
+
+    With SCRIPT_SEED each half has a longest rollout of its own length, first in the half; the others are no longer.
+    """
+    if not (seed := os.environ.get("SCRIPT_SEED")):
+        return 1 if (row < HALF) == (step % 2 == 0) else TURNS
+    longest = random.Random(f"{seed} {step}").sample(range(1, TURNS + 1), 2)[row // HALF]
+    return longest if row % HALF == 0 else random.Random(f"{seed} {step} {row}").randint(1, longest)
 
 
 def scripted_turn(step: int, row: int, turn: int, targets: tuple[ToolId, ...]) -> str:
-    """What rollout ``row`` says: one half of a step's rollouts answers at once, the other goes to the last turn."""
+    """What rollout ``row`` says in its turn ``turn``; on the last turn that there is, some search again."""
     right = [str(t) for t in targets]
-    if (row < HALF) == (step % 2 == 0):
+    last = turns_of(step, row) - 1
+    if last == turn < TURNS - 1:
         return answer_text(right if row % 2 else right[:1])
     words = targets[turn % len(targets)]
     query = f"{words.tool} {words.api}".replace("_", " ")
-    if turn < 3:
+    if turn < TURNS - 1:
         return ["<tool_call>broken", call_text(query), call_text(query), call_text("zzz")][(row + turn) % 4]
     return call_text(query) if row % 3 == 0 else answer_text(right[row % 2 :])
 

@@ -141,6 +141,29 @@ def test_deepspeed_two_ranks_that_finish_at_different_turns(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("launcher", [accelerate, deepspeed], ids=lambda launcher: launcher.__name__)
+def test_twenty_of_twenty_runs_end(
+    launcher: Callable[[list[str]], list[str]],
+    number: int,
+    small_world: Path,
+    rl_argv: Callable[..., list[str]],
+    tmp_path: Path,
+) -> None:
+    """Each run has a script of its own, in which the ranks end at two different turns in every one of three steps."""
+    words = rl_argv(small_world, tmp_path / "run", per_device_train_batch_size=6, max_steps=3)
+    code, output = launch(launcher(words), tmp_path / "log", 900, SCRIPT_DUMP=str(tmp_path), SCRIPT_SEED=str(number))
+    assert code == 0, output[-3000:]
+    assert read_manifest(tmp_path / "run")["counts"]["steps"] == 3
+    longest = []
+    for step in range(3):
+        turns = [len(events) for events in credits(tmp_path, step, 2)["events"]]
+        longest.append((max(turns[:6]), max(turns[6:])))
+    assert all(first != second for first, second in longest)
+    print(f"{launcher.__name__} {number}: longest rollouts of the two ranks by step: {longest}")
+
+
+@pytest.mark.slow
 def test_without_lockstep_the_same_run_does_not_end_well(
     small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path
 ) -> None:
