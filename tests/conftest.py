@@ -1,12 +1,15 @@
 """Shared by all tests: real data samples beside the checkout, a ten-tool corpus, a tiny tokenizer, one quickstart."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,79 @@ def tiny_tokenizer(ten_tools: list[ToolSpec]) -> Any:
 
     texts = [spec.description for spec in ten_tools]
     return build_tokenizer(texts, tool_id_pieces(str(spec.id) for spec in ten_tools), TinyConfig())
+
+
+# --- a chat endpoint that does what a test wants ------------------------------------------------------------------
+
+
+@dataclass
+class ChatServer:
+    """Loopback endpoint: ``script(body)`` gives (status, content), with headers as a third part if there are any.
+
+    Content other than bytes is sent as JSON. ``asked``: (path, body, headers) of every request, as they came.
+    """
+
+    script: Callable[[Any], tuple[Any, ...]]
+    url: str = ""
+    asked: list[tuple[str, Any, dict[str, str]]] = field(default_factory=list)
+    most_at_once: int = 0
+    _now: int = 0
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def answer(self, path: str, body: Any, headers: dict[str, str]) -> tuple[Any, ...]:
+        with self._lock:
+            self.asked.append((path, body, headers))
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            return self.script(body)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+@pytest.fixture
+def chat_server() -> Iterator[Callable[[Callable[[Any], tuple[Any, ...]]], ChatServer]]:
+    """``chat_server(script)`` starts a ChatServer; all are closed after the test."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(script: Callable[[Any], tuple[Any, ...]]) -> ChatServer:
+        chat = ChatServer(script)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length", 0))
+                body = json.loads(self.rfile.read(length)) if length else None
+                status, content, *more = chat.answer(self.path, body, dict(self.headers))
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                try:
+                    self.send_response(status)
+                    for name, value in {"Content-Length": str(len(data)), **(more[0] if more else {})}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(data)
+                except OSError:
+                    pass  # the client has gone: that is what some tests are about
+
+            do_GET = do_POST
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads, server.block_on_close = True, False
+        server.handle_error = lambda *_: None  # a client that is killed, or tires of waiting, is no error here
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        started.append(server)
+        chat.url = f"http://127.0.0.1:{server.server_port}/v1"
+        return chat
+
+    yield start
+    for server in started:
+        server.shutdown()
+        server.server_close()
 
 
 # --- one real quickstart for all tests that need a finished run ---------------------------------------------------

@@ -26,7 +26,7 @@ def run_chats(complete: Complete, episodes: Sequence[Episode], search_batch: Sea
                 failed[i] = reply
             else:
                 conversations[i].take(reply)
-        asking = [i for i in live if i not in failed and episodes[i].request is not None]
+        asking = [i for i in live if episodes[i].request is not None]
         if asking:
             queries, categories = zip(*(episodes[i].request or ("", None) for i in asking), strict=True)
             results = search_batch(queries, categories, episodes[asking[0]].settings.top_k)

@@ -117,7 +117,7 @@ class ChatEndpoint:
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.settings.concurrency),
+            connector=aiohttp.TCPConnector(limit=0),  # the gate limits: waiting there is not part of a try
             headers={"Authorization": f"Bearer {self._key}"} if self._key else None,
             timeout=aiohttp.ClientTimeout(total=self.settings.attempt_timeout_s),
         )
