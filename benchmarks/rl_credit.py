@@ -1,10 +1,13 @@
 """``python benchmarks/rl_credit.py [--rollouts 1280]``: what the credit of one training step costs.
 
 CPU time of one thread, best of several. The direct loop computes the same numbers rollout by rollout in plain Python
-from lists (no numpy scalars in it) and is checked to agree. "All" begins with what the searches showed: as text, or in
-the objects that the trainer has (their attributes are slow to read; each rank reads only its own). Must hold: the
-arrays at least 10 times the loop, and all from ids under 1 % of --step_s. A step of 60 rollouts takes 1 s in the
-quickstart; one of 1,280 takes far longer.
+from lists (no numpy scalars in it) and is checked to agree. "From ids" begins with what the searches showed, as text.
+The last row but one is all that a step does with finished rollouts: their rewards, facts (which make those texts from
+the trajectories), credit and figures; with several ranks each makes facts of its own rollouts only.
+
+Must hold: the arrays at least 10 times the loop, and all from ids under 1 % even of a step of --step_s. A step of so
+many rollouts really takes rollouts x --rollout_ms: what one costs the tiny model of the ablation on one core
+(benchmarks/rl_step.py), a far smaller model than any that is worth training.
 """
 
 import os
@@ -17,7 +20,8 @@ from typing import Any
 from autotools.config import load_config, run_main
 
 MUST_HOLD, SHARE_OF_STEP = 10, 0.01
-ARRAYS, FROM_IDS, LOOP = "credit from first-found arrays", "all, from ids as text", "direct Python loop"
+ARRAYS, FROM_IDS, LOOP = "credit from first-found arrays", "credit from ids", "direct Python loop"
+EVERYTHING = "rewards, facts, credit, figures"
 
 
 @dataclass(kw_only=True)
@@ -30,7 +34,8 @@ class BenchArgs:
     targets: int = field(default=5, metadata={"help": "targets of a request"})
     hits: int = field(default=5, metadata={"help": "hits of a search"})
     repeats: int = field(default=20, metadata={"help": "measurements; the best counts"})
-    step_s: float = field(default=1.0, metadata={"help": "length of a small training step, seconds"})
+    step_s: float = field(default=1.0, metadata={"help": "length of a very small training step, seconds"})
+    rollout_ms: float = field(default=29.0, metadata={"help": "cost of a rollout in a tiny model, milliseconds"})
     seed: int = field(default=0, metadata={"help": "seed of the rollouts"})
 
 
@@ -46,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
     from rich.table import Table
 
     measured = measure(args)
-    loop = measured[LOOP]
+    loop, real_s = measured[LOOP], args.rollouts * args.rollout_ms / 1000
     table = Table()
-    for title in ("way", "ms", "x the loop", f"% of a {args.step_s:g} s step"):
+    for title in ("way", "ms", "x loop", f"% of {args.step_s:g} s", f"% of {real_s:.0f} s"):
         table.add_column(title, no_wrap=True, justify="left" if title == "way" else "right")
     table.title = f"{args.rollouts} rollouts x {args.events} searches x {args.targets} targets"
     for way, seconds in measured.items():
@@ -56,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
             way,
             f"{1000 * seconds:.2f}",
             f"{loop / seconds:.1f}" if way in (ARRAYS, LOOP) else "-",
-            f"{100 * seconds / args.step_s:.2f}",
+            *(f"{100 * seconds / step:.3f}" for step in (args.step_s, real_s)),
         )
     Console().print(table)
     ratio, share = loop / measured[ARRAYS], measured[FROM_IDS] / args.step_s
@@ -71,6 +76,9 @@ def measure(args: BenchArgs) -> dict[str, float]:
 
     from rl.credit import event_credit, first_found, outcome_credit, pack_rollouts
     from rl.credit_options import CreditOptions
+    from rl.facts import rollout_facts
+    from rl.metrics import step_metrics
+    from rl.rewards import RewardOptions, reward_parts
 
     rollouts = make_rollouts(args)
     trajectories = [as_trajectory(r) for r in rollouts]
@@ -79,6 +87,7 @@ def measure(args: BenchArgs) -> dict[str, float]:
     found = [first_found(r["shown"], r["targets"]) + [[]] * r["answered"] for r in rollouts]
     columns = list(zip(*[(len(r["targets"]), r["answered"], r["reward"], r["group"]) for r in rollouts], strict=True))
     batch, ours = pack_rollouts(found, *columns), CreditOptions()
+    rewards = RewardOptions()
     signed = CreditOptions(signed_search=0.1, useless_cost=0.1, unanswered_cost=1.0)
 
     def from_texts() -> Any:
@@ -88,14 +97,17 @@ def measure(args: BenchArgs) -> dict[str, float]:
                 events.append([])
         return event_credit(pack_rollouts(found, *columns), ours)
 
-    def from_trajectories() -> Any:
-        return event_credit(pack_rollouts([t.first_found_at() for t in trajectories], *columns), ours)
+    def everything() -> Any:
+        facts = [rollout_facts(t, reward_parts(t, rewards), max_turns=args.events + 1) for t in trajectories]
+        shown = [f.found for f in facts], [f.num_targets for f in facts], [f.answered for f in facts]
+        credit = event_credit(pack_rollouts(*shown, *columns[2:]), ours)
+        return credit, step_metrics(facts, credit, group_size=args.group)
 
     credit, loop = event_credit(batch, ours), direct_loop(found, *columns)
     for i, row in enumerate(loop):
         np.testing.assert_allclose(credit.advantages[i, : len(row)], [a for a, _ in row], atol=1e-9)
         assert credit.keep[i, : len(row)].tolist() == [kept for _, kept in row]
-    assert (from_trajectories().advantages == credit.advantages).all()
+    assert (everything()[0].advantages == credit.advantages).all()
     assert (from_texts().advantages == credit.advantages).all()
     return {
         ARRAYS: best(lambda: event_credit(batch, ours), args.repeats),
@@ -103,7 +115,7 @@ def measure(args: BenchArgs) -> dict[str, float]:
         "outcome credit (grpo)": best(lambda: outcome_credit(batch, ours), args.repeats),
         "lists of first found to arrays": best(lambda: pack_rollouts(found, *columns), args.repeats),
         FROM_IDS: best(from_texts, args.repeats),
-        "all, from Trajectory objects": best(from_trajectories, args.repeats),
+        EVERYTHING: best(everything, max(args.repeats // 4, 1)),
         LOOP: best(lambda: direct_loop(found, *columns), max(args.repeats // 4, 1)),
     }
 
