@@ -131,6 +131,10 @@ def open_search(args: EvalArgs, corpus: "Corpus") -> "SearchEngine":
     """The engine that policies search with. Raises DataError if it is a server of another corpus."""
     from retriever.engine import open_engine
 
+    if args.encoder == "bm25" and args.index is None:  # a corpus of 16 thousand tools is read once
+        from retriever.bm25 import BM25Engine
+
+        return BM25Engine(corpus.specs)
     if not is_url(args.encoder):
         return open_engine(args.tools, args.encoder, index=args.index, device=args.device)
     engine = open_engine(args.encoder)

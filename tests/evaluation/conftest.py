@@ -1,13 +1,15 @@
-"""A made-up finished run, written through the real writers, for the tests of scores and report."""
+"""A made-up finished run, written through the real writers, for the tests of scores and report; a world to play in."""
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotools.rundir import write_jsonl
-from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
+from autotools.schema import Event, EventKind, StopReason, Task, ToolId, ToolSpec, Trajectory
 from evaluation.selection import compare, score_tasks
 
 EVIL = '<script>alert("x")</script> & <img src=http://evil.example/x.png>'
@@ -110,3 +112,51 @@ def write_run(out: Path, tasks: int = 90, steps: int = 45) -> Path:
 @pytest.fixture(scope="session")
 def made_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "made")
+
+
+# --- a world whose requests name their nouns ----------------------------------------------------------------------
+
+NOUNS = ("hotel", "train", "museum", "ferry", "tram", "cinema")
+
+
+def noun_tool(noun: str, verb: str) -> ToolId:
+    return ToolId(category="Travel", tool=f"{noun}_desk", api=verb)
+
+
+@pytest.fixture
+def nouns_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve tools; each request names its noun, so its tool is the first hit; one task has a target too many."""
+    folder = tmp_path_factory.mktemp("world")
+    specs = [
+        ToolSpec(id=noun_tool(n, v), tool_name=f"{n} desk", api_name=v, description=f"{v} of one {n}", method="GET")
+        for n in NOUNS
+        for v in ("price", "address")
+    ]
+    write_jsonl(folder / "tools.jsonl", specs)
+    for split in ("dev", "test"):
+        tasks = [
+            Task(id=f"{split}-{noun}", suite="toolworld", split=split, level="I1", query=f"the price of one {noun}",
+                 targets=(noun_tool(noun, "price"),), meta={"domain": "unseen"} if noun == "tram" else {})
+            for noun in NOUNS
+        ]  # fmt: skip
+        tasks.append(
+            Task(id=f"{split}-lost", suite="toolworld", split=split, level="I2", query="x",
+                 targets=(noun_tool("hotel", "price"), noun_tool("moon", "price")))
+        )  # fmt: skip
+        write_jsonl(folder / "tasks" / f"{split}.jsonl", tasks)
+    return folder
+
+
+@pytest.fixture
+def noun_model() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A model behind an endpoint that solves every request of ``nouns_world``: one search, then the answer."""
+
+    def complete(body: dict[str, Any]) -> dict[str, Any]:
+        noun = next(noun for noun in NOUNS if noun in body["messages"][1]["content"])
+        message: dict[str, Any] = {"role": "assistant", "content": f"<tool_list>{noun_tool(noun, 'price')}</tool_list>"}
+        if body["messages"][-1]["role"] == "user":
+            function = {"name": "search", "arguments": json.dumps({"query": f"{noun} price"})}
+            message = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+        return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+    return complete

@@ -8,41 +8,24 @@ import pytest
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError, DataError, ModelError, RunFolderError
-from autotools.rundir import read_jsonl, read_manifest, write_jsonl
-from autotools.schema import Task, ToolId, ToolSpec, Trajectory
+from autotools.rundir import read_jsonl, read_manifest
+from autotools.schema import Task, ToolId, Trajectory
 from autotools.search.episode import SearchSettings
 from evaluation import run
+from evaluation.one_shot import choose_k
 from evaluation.selection import read_tasks
+from evaluation.suites import draw
 
-NOUNS = ("hotel", "train", "museum", "ferry", "tram", "cinema")
+NOUNS = ("hotel", "train", "museum", "ferry", "tram", "cinema")  # those of nouns_world
 
 
 def tool(noun: str, verb: str) -> ToolId:
     return ToolId(category="Travel", tool=f"{noun}_desk", api=verb)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve tools; each request names its noun, so its tool is the first hit; one task has a target too many."""
-    folder = tmp_path_factory.mktemp("world")
-    specs = [
-        ToolSpec(id=tool(n, v), tool_name=f"{n} desk", api_name=v, description=f"{v} of one {n}", method="GET")
-        for n in NOUNS
-        for v in ("price", "address")
-    ]
-    write_jsonl(folder / "tools.jsonl", specs)
-    for split in ("dev", "test"):
-        tasks = [
-            Task(id=f"{split}-{noun}", suite="toolworld", split=split, level="I1", query=f"the price of one {noun}",
-                 targets=(tool(noun, "price"),), meta={"domain": "unseen"} if noun == "tram" else {})
-            for noun in NOUNS
-        ]  # fmt: skip
-        tasks.append(
-            Task(id=f"{split}-lost", suite="toolworld", split=split, level="I2", query="x",
-                 targets=(tool("hotel", "price"), tool("moon", "price")))
-        )  # fmt: skip
-        write_jsonl(folder / "tasks" / f"{split}.jsonl", tasks)
-    return folder
+@pytest.fixture
+def world(nouns_world: Path) -> Path:
+    return nouns_world
 
 
 class Letters:
@@ -134,20 +117,20 @@ def test_k_of_the_baseline_is_chosen_on_dev():
         return Task(id=str(number), suite="s", split="dev", level="I1", query="q", targets=targets)
 
     # F1 by hand for targets = 2nd and 3rd hit: k=1: 0; k=2: 1/2; k=3: 2*2/5 = 0.8; k=4: 4/6; k=5: 4/7
-    k, by_k = run.choose_k([task(1, NOUNS[1:3])], Engine())
+    k, by_k = choose_k([task(1, NOUNS[1:3])], Engine())
     assert k == 3
     assert by_k == pytest.approx({1: 0, 2: 0.5, 3: 0.8, 4: 2 / 3, 5: 4 / 7})
     # Targets = first hit, and first two hits: k=1 gives (1 + 2/3)/2, k=2 gives (2/3 + 1)/2: the smaller k wins the tie.
-    assert run.choose_k([task(1, NOUNS[:1]), task(2, NOUNS[:2])], Engine())[0] == 1
+    assert choose_k([task(1, NOUNS[:1]), task(2, NOUNS[:2])], Engine())[0] == 1
 
 
 def test_limit_is_a_seeded_draw(world, tmp_path):
     tasks = read_tasks(world / "tasks" / "test.jsonl")
-    drawn = run.draw(tasks, 3, seed=1)
-    assert drawn == run.draw(tasks, 3, seed=1) and len(drawn) == 3
+    drawn = draw(tasks, 3, seed=1)
+    assert drawn == draw(tasks, 3, seed=1) and len(drawn) == 3
     assert [tasks.index(t) for t in drawn] == sorted(tasks.index(t) for t in drawn)
-    assert any(run.draw(tasks, 3, seed=s) != drawn for s in range(2, 6))
-    assert run.draw(tasks, 0, seed=1) == run.draw(tasks, 99, seed=1) == tasks
+    assert any(draw(tasks, 3, seed=s) != drawn for s in range(2, 6))
+    assert draw(tasks, 0, seed=1) == draw(tasks, 99, seed=1) == tasks
 
 
 @pytest.mark.parametrize(
