@@ -23,6 +23,7 @@ from rl.plan_memory import (
     activation_bytes,
     kv_bytes_per_token,
     lora_params,
+    model_config,
     model_shape,
     output_layer_bytes,
     sequences_that_fit,
@@ -193,9 +194,20 @@ def _generation_lines(shape: ModelShape, trl_args: Any, options: PlanOptions, tr
     return lines
 
 
-def warnings(config: Config, trl_args: Any) -> list[str]:
-    """Settings that run but hardly do what was meant."""
+def warnings(config: Config, trl_args: Any, longest_prompt: int) -> list[str]:
+    """Settings that run but hardly do what was meant, or that end a run in its middle."""
+    from rl.train import RLArgs
+
     found = []
+    longest = longest_prompt + config.section("search").total_tokens
+    places = getattr(model_config(config.top(RLArgs).model), "max_position_embeddings", None)
+    limits = {"positions of the model": places, "vllm_max_model_length": trl_args.vllm_max_model_length}
+    found += [
+        f"a rollout may have {longest} tokens (longest prompt {longest_prompt} + search.total_tokens), more than the "
+        f"{limit} of {name}"
+        for name, limit in limits.items()
+        if limit and longest > limit
+    ]
     if trl_args.bf16 and not zero_stage(trl_args) and not config.section("lora").r:
         found.append(
             "without DeepSpeed all weights are trained in the checkpoint's type; in bf16 an update of learning rate "
@@ -232,4 +244,4 @@ def describe(config: Config, trl_args: Any, rows: Sequence[dict[str, Any]], name
         "",
         difference_table(settings(config, trl_args, sizes)),
     ]
-    return "\n".join(lines + [f"warning: {text}" for text in warnings(config, trl_args)])
+    return "\n".join(lines + [f"warning: {text}" for text in warnings(config, trl_args, high)])

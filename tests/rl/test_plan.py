@@ -236,6 +236,23 @@ def test_preset_files_hold_the_presets(name: str, small_world: Path, rl_argv: Ar
     assert config.explicit.get("mask_kl", False) == (name == "reference")
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({}, []), ({"search__total_tokens": 5000}, ["positions of the model"]),
+     ({"vllm_max_model_length": 310}, ["vllm_max_model_length"])],
+    ids=["fits", "model", "vLLM"],
+)  # fmt: skip
+def test_rollouts_that_the_model_has_no_room_for(
+    keys: dict[str, Any], said: list[str], small_world: Path, rl_argv: Argv, tmp_path: Path
+) -> None:
+    """The model of the test world has 1,024 positions, and prompts of 20 to 30 tokens."""
+    found = plan.warnings(*loaded(rl_argv(small_world, tmp_path, **keys)), longest_prompt=25)
+    assert [
+        line.rpartition(" of ")[2] if "positions" not in line else "positions of the model" for line in found
+    ] == said
+    assert all(f"may have {25 + keys.get('search__total_tokens', 300)} tokens" in line for line in found)
+
+
 def test_dry_run_of_the_papers_run_needs_neither_its_model_nor_its_gpus(small_world: Path, tmp_path: Path) -> None:
     """As a command of its own: a DeepSpeed config in the arguments must not start process groups."""
     data, rows = tmp_path / "data", read_jsonl(small_world / "rl" / "train.jsonl")
