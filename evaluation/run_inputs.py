@@ -91,10 +91,16 @@ class Inputs:
 
 
 def input_files(args: EvalArgs) -> list[Path]:
-    """Files of corpus and requests. Raises DataError or ConfigError where they or the split are not there."""
+    """Files of corpus and requests. Raises DataError or ConfigError where they, the split or the encoder are not there.
+
+    Reads nothing of them: it is what a dry run checks.
+    """
     from autotools.docs.forms import walk
     from retriever.corpus import find_corpus
+    from retriever.engine import check_encoder
 
+    if not is_url(args.encoder):
+        check_encoder(args.encoder)
     tools = find_corpus(args.corpus) if args.corpus else Path(args.world) / "tools.jsonl"
     files = list(walk(tools)) if tools.is_dir() else [tools]
     if not args.queries:
