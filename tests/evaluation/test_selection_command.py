@@ -89,6 +89,25 @@ def test_the_tasks_that_a_run_left_are_the_default(tasks, tmp_path, capsys):
     assert pair["overall"]["match"]["diff"] == pytest.approx(1 / 6)
 
 
+def test_request_files_in_their_own_form_fix_the_denominators(world, tmp_path, capsys):
+    from autotools.queries.toolbench import read_toolbench
+
+    def record(number: int, noun: str) -> dict[str, Any]:
+        api = {"category_name": "Travel", "tool_name": f"{noun} desk", "api_name": "price"}
+        return {"query": f"price {noun}", "query_id": number, "api_list": [api],
+                "relevant APIs": [[f"{noun} desk", "price"]]}  # fmt: skip
+
+    file = tmp_path / "solvable_queries" / "test_instruction" / "G1_tool.json"
+    write_json(file, [record(1, "hotel"), record(2, "tram"), record(3, "moon")])  # the last wants no tool of the corpus
+    first = read_toolbench(file, suite="stabletoolbench", split="test").tasks[0][1]
+    write_jsonl(tmp_path / "p.jsonl", [play(first, first.targets, first.targets)])
+    arguments = [str(tmp_path / "p.jsonl"), "--tasks", str(tmp_path / "solvable_queries"), "--corpus", str(world)]
+    result = scored(arguments, tmp_path / "o.json")
+    assert result["groups"]["overall"]["f1"] == result["groups"]["G1_tool"]["f1"] == 0.5
+    assert len(result["missing"]) == 1 and result["counts"] == {"tasks": 2, "predictions": 1}
+    assert "1 requests set aside" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_evaluation_run_and_this_command_agree(world, tmp_path, paired):
     from evaluation import run
