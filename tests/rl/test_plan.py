@@ -247,9 +247,8 @@ def test_rollouts_that_the_model_has_no_room_for(
 ) -> None:
     """The model of the test world has 1,024 positions, and prompts of 20 to 30 tokens."""
     found = plan.warnings(*loaded(rl_argv(small_world, tmp_path, **keys)), longest_prompt=25)
-    assert [
-        line.rpartition(" of ")[2] if "positions" not in line else "positions of the model" for line in found
-    ] == said
+    limits = ("positions of the model", "vllm_max_model_length")
+    assert [next(name for name in limits if name in line) for line in found] == said
     assert all(f"may have {25 + keys.get('search__total_tokens', 300)} tokens" in line for line in found)
 
 

@@ -164,6 +164,32 @@ def test_twenty_of_twenty_runs_end(
 
 
 @pytest.mark.slow
+def test_a_resumed_run_of_two_ranks_equals_the_unbroken_one(
+    small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """ZeRO-3 checkpoints are in parts, one per rank: a run that lost all after its first step ends as it did before."""
+    from safetensors.torch import load_file
+
+    keys = {"per_device_train_batch_size": 6, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    keys |= {"curriculum__mode": "enforce", "curriculum__fraction": 0.6, "beta": 0.05}
+    out = tmp_path / "run"
+    words = rl_argv(small_world, out, **keys)
+    code, output = launch(accelerate(words), tmp_path / "log", 900)
+    assert code == 0, output[-3000:]
+    metrics, weights = read_jsonl(out / "metrics.jsonl"), load_file(out / "model.safetensors")
+    for lost in ("checkpoint-2", "checkpoint-3"):
+        shutil.rmtree(out / lost)
+    (out / "manifest.json").unlink()
+    code, output = launch(accelerate([*words, "--resume", "true"]), tmp_path / "log", 900)
+    assert code == 0, output[-3000:]
+    again, ends = read_jsonl(out / "metrics.jsonl"), load_file(out / "model.safetensors")
+    steps = [[row for row in rows if "reward" in row] for rows in (metrics, again)]
+    untimed = [[{k: v for k, v in row.items() if k not in ("step_time", "num_tokens")} for row in s] for s in steps]
+    assert len(untimed[0]) == 3 and untimed[0] == untimed[1]
+    assert all((ends[name] == value).all() for name, value in weights.items())
+
+
+@pytest.mark.slow
 def test_without_lockstep_the_same_run_does_not_end_well(
     small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path
 ) -> None:
