@@ -170,8 +170,18 @@ class ToolSearchTrainer(GRPOTrainer):
             out["advantages"] = out["advantages"] * (num_generated / num_kept.clamp(min=1))
             out["num_items_in_batch"] = num_generated.to(out["num_items_in_batch"].dtype)
         self._log_credit(credit, num_kept, num_generated)
+        if "sampling_per_token_logps" in out:
+            self.tasks_behind["sampling/sampling_logp_difference/mean"] = self._drifting_tasks(out, generated)
         self._record(advantages, keep, credit.z[local], first)
         return out
+
+    def _drifting_tasks(self, out: dict[str, Any], generated: torch.Tensor) -> list[str]:
+        """Tasks of all ranks, those first whose sampling log-probs are farthest from the trained model's."""
+        trained = out.get("old_per_token_logps", out["sampling_per_token_logps"])
+        apart = torch.nan_to_num((trained - out["sampling_per_token_logps"]).abs() * generated).sum(1)
+        means = (apart / generated.sum(1).clamp(min=1)).tolist()
+        pairs = gather_object([(mean, t.task_id) for mean, t in zip(means, self._trajectories, strict=True)])
+        return list(dict.fromkeys(task for mean, task in sorted(pairs, reverse=True) if mean > 0))
 
     def _leave_out_dropped(self, out: dict[str, Any]) -> None:
         """Rollouts that failed searches ended leave both terms of the loss, and the count of rollouts it divides by.

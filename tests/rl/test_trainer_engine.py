@@ -23,10 +23,14 @@ from rl.train import SECTIONS
 
 
 class Engine:
-    """What ``trainer.vllm_generation`` does. ``shift`` is added to each log-prob; the very first is missing (None)."""
+    """What ``trainer.vllm_generation`` does. ``shift`` is added to each log-prob; the very first is missing (None).
+
+    Rollouts of the second prompt have half the shift.
+    """
 
     def __init__(self, trainer: Any, turn_of: Callable[..., str], shift: float):
-        self.trainer, self.turn_of, self.shift = trainer, turn_of, shift
+        self.trainer, self.turn_of, self.shift = trainer, turn_of, torch.full((12, 1), shift)
+        self.shift[4:8] /= 2
         self.synced, self.calls = 0, 0
 
     def sync_weights(self) -> None:
@@ -43,7 +47,7 @@ class Engine:
                 logits = self.trainer.model(torch.tensor([prompt + new])).logits[0, len(prompt) - 1 : -1]
             chosen = logits.log_softmax(-1).gather(1, torch.tensor(new)[:, None])[:, 0]
             ids.append(new)
-            scores.append([[float(value) + self.shift] for value in chosen])
+            scores.append([[float(value + self.shift[i, 0])] for value in chosen])
         if not self.calls:
             scores[0][0] = [None]  # type: ignore[list-item]
         self.calls += 1
@@ -77,6 +81,7 @@ def batch_of(trainer: Any) -> dict[str, Any]:
 def test_sampling_log_probs_stand_on_their_tokens(shift: float, make: Any) -> None:
     """Of all turns, also after observations: the drift that TRL measures is the shift, and nothing beside it."""
     trainer = make(shift)
+    shifts = trainer.vllm_generation.shift
     out = batch_of(trainer)
     engine = trainer.vllm_generation
     assert engine.calls == 4 and engine.synced == 1  # one call a turn for all rollouts; weights once a step
@@ -88,12 +93,17 @@ def test_sampling_log_probs_stand_on_their_tokens(shift: float, make: Any) -> No
     sampled, trained = out["sampling_per_token_logps"], out["old_per_token_logps"]
     assert math.isnan(sampled[0, 0]) and not sampled[generated == 0].any()
     sampled[0, 0] = trained[0, 0] + shift
-    torch.testing.assert_close(sampled[generated == 1], trained[generated == 1] + shift, atol=1e-4, rtol=0)
+    torch.testing.assert_close(sampled * generated, (trained + shifts) * generated, atol=1e-4, rtol=0)
     figures = {name: values[-1] for name, values in trainer._metrics["train"].items()}
-    assert figures["sampling/sampling_logp_difference/mean"] == pytest.approx(shift, abs=1e-4)
+    assert figures["sampling/sampling_logp_difference/mean"] == pytest.approx(
+        float((shifts * generated).sum() / generated.sum()), rel=0.02, abs=1e-4
+    )  # TRL leaves the missing one out
     assert trainer.compute_loss(trainer.model, out).isfinite()
-    raised = [alarm.name for alarm in AlarmMonitor(AlarmOptions(window=1, off=["answered"])).update(1, figures)]
+    raised = {a.name: a for a in AlarmMonitor(AlarmOptions(window=1)).update(1, figures, trainer.tasks_behind)}
     assert ("drift" in raised) == (shift > 0.1)
+    if shift:  # the farthest first
+        order = [t.task_id for t in trainer.trajectories[::4]]
+        assert raised["drift"].tasks[2:] == [order[1]] and set(raised["drift"].tasks[:2]) == {order[0], order[2]}
 
 
 def test_a_correction_per_token_acts_on_generated_tokens_only(make: Any) -> None:
@@ -103,6 +113,6 @@ def test_a_correction_per_token_acts_on_generated_tokens_only(make: Any) -> None
     for i, rollout in enumerate(trainer._rollouts):
         for start, end in rollout.spans:
             generated[i, start:end] = 1
-    want = torch.where(generated == 1, math.exp(-0.25), 1.0)
+    want = torch.where(generated == 1, (-trainer.vllm_generation.shift).exp(), 1.0)
     want[0, 0] = 1.0  # no score, no correction
     torch.testing.assert_close(ratio, want, atol=1e-4, rtol=0)
