@@ -52,18 +52,35 @@ def of_levels(rows: list[dict[str, Any]], levels: Sequence[str], source: str = "
 
 
 def _parse(line: str, names: NameIndex) -> tuple[dict[str, Any], str]:
-    """The row, and why it cannot be used (empty if it can)."""
+    """The row, and why it cannot be used (empty if it can).
+
+    Kept are ``id``, ``query``, ``targets`` (each once, as the corpus spells them) and ``level`` ("" if it has none);
+    other keys are left out, as a table wants one type per column.
+    """
     try:
         row = json.loads(line)
     except ValueError as error:
         return {}, f"not JSON: {error}"
     if not isinstance(row, dict):
         return {}, f"a {type(row).__name__} instead of an object"
-    for key in ("id", "query"):
-        if not isinstance(row.get(key), str) or not row[key].strip():
+    texts = {"id": row.get("id"), "query": row.get("query"), "level": "" if row.get("level") is None else row["level"]}
+    for key, text in texts.items():
+        if key != "level" and not (isinstance(text, str) and text.strip()):
             return {}, f"{key!r} is not a non-empty text"
+        if not isinstance(text, str):
+            return {}, f"{key!r} is not a text"
+        if not _is_whole(text):
+            return {}, f"{key!r} holds half a character (a lone surrogate)"
     targets = row.get("targets")
     if not isinstance(targets, list) or not targets or not all(isinstance(target, str) for target in targets):
         return {}, "'targets' is not a non-empty list of texts"
-    outside = [target for target in targets if names.find(target) is None]
-    return row, f"target not in the corpus: {outside[0]}" if outside else ""
+    found = [names.find(target) for target in targets]
+    if None in found:
+        outside = targets[found.index(None)]
+        return {}, f"target not in the corpus: {outside if _is_whole(outside) else ascii(outside)}"
+    return {**texts, "targets": list(dict.fromkeys(map(str, found)))}, ""
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it can be tokenised and stored. JSON can spell half a surrogate pair, which is no text."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
