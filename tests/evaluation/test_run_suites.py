@@ -2,14 +2,18 @@
 
 import contextlib
 import json
+import shlex
 import threading
 from pathlib import Path
 
 import pytest
 
+from autotools.config import load_config
 from autotools.errors import ConfigError, DataError
+from autotools.llm.endpoint import EndpointSettings
 from autotools.rundir import read_jsonl, read_manifest, write_jsonl
 from autotools.schema import Task, ToolId, ToolSpec, Trajectory
+from autotools.search.episode import SearchSettings
 from evaluation import run, suites
 from evaluation.selection import read_tasks
 
@@ -174,9 +178,23 @@ def test_any_engine_is_played_on_and_a_server_must_have_the_corpus(sources):
         assert run.main([*words(sources, "stabletoolbench", "o"), *policies, "--encoder", url]) == 0
         rows = [(sources / "o" / name / "predictions.jsonl").read_text() for name in "ab"]
         assert rows[0] == rows[1]
-    with serve_engine(BM25Engine([spec("cake"), spec("soup")])) as url:
-        with pytest.raises(DataError, match=r"has another corpus \(2 tools, 1 categories\) than .* \(3 tools, 2 cat"):
-            run.main([*words(sources, "stabletoolbench", "p"), "--encoder", url])
+    for others, size in (([spec("soup")], "2 tools, 1"), ([spec("wine", "Drinks")], "2 tools, 2")):
+        with serve_engine(BM25Engine([spec("cake"), *others])) as url:
+            with pytest.raises(DataError, match=rf"another corpus \({size} categories\) than .* \(3 tools, 2 cat"):
+                run.main([*words(sources, "stabletoolbench", "p"), "--encoder", url])
+
+
+def test_the_documents_commands_have_known_keys():
+    root = Path(__file__).parents[2]
+    texts = [path.read_text() for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("python -m evaluation.run --")]
+    assert len(lines) > 3
+    sections = {"": run.EvalArgs, "search": SearchSettings, "endpoint": EndpointSettings}
+    for line in lines:
+        words = shlex.split(line)[3:]
+        words = [str(root / word) if word.startswith("configs/") else word for word in words]
+        args = load_config(words, sections, prog="p", description="d").top(run.EvalArgs)
+        assert run.parse_policies(args.policies, args.policy)
 
 
 # --- real files ---------------------------------------------------------------------------------------------------
