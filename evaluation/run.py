@@ -104,7 +104,7 @@ def evaluate(args: EvalArgs, policies: dict[str, str], inputs: Inputs, out: Path
             lambda name=name, source=source: open_player(name, source, args, inputs),
             tasks,
             out / name,
-            args.tasks_of_a_chunk,
+            args.chunk_of(source, inputs.table.endpoint),
             label=name,
             begin=lambda: record_inputs(out, tasks, record),
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from retriever.corpus import Corpus
     from retriever.engine import SearchEngine
 
-CHUNK_BATCHES = 4  # several batches at once, so that each can hold contexts of one length
+CHUNK_ROUNDS = 4  # several batches at once, so that each can hold contexts of one length
 
 
 @dataclass(kw_only=True)
@@ -45,7 +45,9 @@ class EvalArgs:
     limit: int = field(default=0, metadata={"help": "play only so many tasks, drawn with the seed; 0: all"})
     seed: int = field(default=0, metadata={"help": "seed of the draw and of the bootstrap"})
     batch_size: int = field(default=64, metadata={"help": "contexts per generation batch"})
-    chunk: int = field(default=0, metadata={"help": "tasks between two writes to disk; 0: four batches"})
+    chunk: int = field(
+        default=0, metadata={"help": "tasks between two writes to disk; 0: four batches, or 4 x endpoint.concurrency"}
+    )
     dtype: str = field(default="auto", metadata={"help": "weights' type: auto, float32, bfloat16 ..."})
     vllm: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "arguments of vllm.LLM: --vllm max_model_len=8192 ..."}
@@ -70,10 +72,9 @@ class EvalArgs:
         """Where the corpus is."""
         return self.corpus or self.world
 
-    @property
-    def tasks_of_a_chunk(self) -> int:
-        """Tasks between two writes to disk."""
-        return self.chunk or CHUNK_BATCHES * self.batch_size
+    def chunk_of(self, source: str, endpoint: EndpointSettings) -> int:
+        """Tasks of this policy between two writes to disk."""
+        return self.chunk or CHUNK_ROUNDS * (endpoint.concurrency if is_url(source) else self.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)

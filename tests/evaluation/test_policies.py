@@ -26,6 +26,12 @@ def test_two_forms_of_one_thing():
         parse_policies([])
 
 
+def test_chunks_hold_four_rounds_of_what_runs_at_once():
+    args, endpoint = run.EvalArgs(out="o", world="w", batch_size=8), EndpointSettings(concurrency=5)
+    assert args.chunk_of("runs/rl", endpoint) == 32 and args.chunk_of("http://h/v1", endpoint) == 20
+    assert run.EvalArgs(out="o", world="w", chunk=7).chunk_of("http://h/v1", endpoint) == 7
+
+
 def test_what_is_not_there_is_said_before_the_run(nouns_world, tmp_path):
     check_policies({"a": "bm25", "b": "one_shot", "c": "http://127.0.0.1:9/v1"}, EndpointSettings())
     arguments = ["--world", str(nouns_world), "--out", str(tmp_path / "o"), "--dry_run", "--policy"]
