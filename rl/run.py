@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,10 @@ def train(config: Config) -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     args = config.top(RLArgs)
     trl_args = trainer_config(config)
+    if trl_args.use_vllm and find_spec("vllm") is None:  # a dry run may plan for a machine that has it
+        raise ConfigError(
+            "key 'use_vllm' is true, but vLLM is not installed: pip install -e '.[vllm]', or --use_vllm false"
+        )
     runtime.start_distributed_cpu()
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
     inputs = _read_inputs(args)

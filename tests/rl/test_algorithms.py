@@ -1,5 +1,6 @@
 """Every row of the table trains; the TRL settings that come with it; dropped rollouts; LoRA, reference, vLLM keys."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotools.config import load_config
-from autotools.errors import RetrieverError
+from autotools.errors import ConfigError, RetrieverError
 from autotools.rundir import read_jsonl
 from autotools.search.prompt import answer_text, call_text
 from rl import run, train
@@ -74,6 +75,19 @@ def test_vllm_modes_are_trls_own_keys(mode: str, small_world: Path, rl_argv: Arg
     config = trl_config(rl_argv(small_world, "out", **keys))
     assert (config.use_vllm, config.vllm_mode, config.vllm_server_port) == (True, mode, 1360)
     assert config.generation_kwargs == {"max_tokens": 12}
+
+
+def test_without_vllm_it_is_said_in_one_line(
+    small_world: Path, rl_argv: Argv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("vllm"):
+        pytest.skip("vLLM is installed here")
+    argv = rl_argv(small_world, tmp_path / "run", use_vllm=True)
+    with pytest.raises(ConfigError, match="key 'use_vllm' is true, but vLLM is not installed"):
+        train.main(argv)
+    assert train.main([*argv, "--dry_run"]) == 0  # the machine that is planned for may have it
+    assert "vLLM beside the trainer" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
 
 
 NO_THOUGHT = "<think>\n\n</think>\n\n"
