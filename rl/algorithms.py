@@ -4,14 +4,14 @@ All play the same episodes under the same budget; a key that the user sets wins 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autotools.errors import ConfigError
 from rl.baselines import event_grpo_credit, gdpo_credit, rloo_credit
 from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit
 from rl.credit_to_go import to_go_credit
-from rl.rewards import RewardFunction, marag_parts, reward_parts
+from rl.rewards import RewardFunction, RewardOptions, marag_parts, reward_parts
 
 CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
 
@@ -20,10 +20,11 @@ CreditFunction = Callable[[RolloutArrays, CreditOptions], Credit]
 class Algorithm:
     """``credit``: arrays and options -> per-event advantages. ``rewards``: trajectory -> named parts of the reward.
 
-    ``settings``: defaults for ``trl.GRPOConfig``.
+    ``settings``: defaults for ``trl.GRPOConfig``. ``options``: the keys of section ``credit`` that its credit reads.
     """
 
     credit: CreditFunction
+    options: tuple[str, ...] = ()
     rewards: RewardFunction = reward_parts
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -34,12 +35,15 @@ TOKEN_MEAN = {"loss_type": "dapo"}
 SEQUENCE_MEAN = {"loss_type": "grpo"}
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "toolsearcher": Algorithm(credit=event_credit, settings=TOKEN_MEAN),
+    "toolsearcher": Algorithm(
+        credit=event_credit, options=tuple(CreditOptions.__dataclass_fields__), settings=TOKEN_MEAN
+    ),
     # Search-R1: one outcome advantage for all turns.
-    "grpo": Algorithm(credit=outcome_credit, settings=SEQUENCE_MEAN),
+    "grpo": Algorithm(credit=outcome_credit, options=("std",), settings=SEQUENCE_MEAN),
     # One ratio per sequence, so clipped far tighter; no KL term. Differs from grpo only where the ratio is not 1.
     "gspo": Algorithm(
         credit=outcome_credit,
+        options=("std",),
         settings={
             **SEQUENCE_MEAN,
             "importance_sampling_level": "sequence",
@@ -54,7 +58,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "marag": Algorithm(credit=rloo_credit, rewards=marag_parts, settings=TOKEN_MEAN),
     "event_grpo": Algorithm(credit=event_grpo_credit, settings=TOKEN_MEAN),
     # Outcome plus the finds to go, on every event; its expected update is a true gradient with credit.std false.
-    "to_go": Algorithm(credit=to_go_credit, settings=TOKEN_MEAN),
+    "to_go": Algorithm(credit=to_go_credit, options=("std",), settings=TOKEN_MEAN),
 }
 
 
@@ -63,3 +67,16 @@ def get_algorithm(name: str) -> Algorithm:
     if name not in ALGORITHMS:
         raise ConfigError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
+
+
+def without_effect(name: str, credit: CreditOptions, reward: RewardOptions) -> list[str]:
+    """Keys of sections ``credit`` and ``reward`` that are set (not at their default), but not read by the algorithm."""
+    row = get_algorithm(name)
+    reads_reward = tuple(RewardOptions.__dataclass_fields__) if row.rewards is reward_parts else ()
+    sections = {"credit": (credit, CreditOptions(), row.options), "reward": (reward, RewardOptions(), reads_reward)}
+    return [
+        f"{section}.{key}"
+        for section, (given, default, read) in sections.items()
+        for key, value in asdict(given).items()
+        if key not in read and value != getattr(default, key)
+    ]

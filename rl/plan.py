@@ -16,6 +16,7 @@ from autotools.config import Config
 from autotools.errors import ConfigError
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
+from rl.algorithms import without_effect
 from rl.curriculum import Curriculum
 from rl.plan_differences import difference_table, settings
 from rl.plan_memory import (
@@ -194,11 +195,20 @@ def _generation_lines(shape: ModelShape, trl_args: Any, options: PlanOptions, tr
     return lines
 
 
+def settings_without_effect(config: Config) -> list[str]:
+    """One line if keys are set that the algorithm does not read, else none."""
+    from rl.train import RLArgs
+
+    name = config.top(RLArgs).algorithm
+    keys = without_effect(name, config.section("credit"), config.section("reward"))
+    return [f"{', '.join(keys)}: set, but algorithm {name} does not read it"] if keys else []
+
+
 def warnings(config: Config, trl_args: Any, longest_prompt: int) -> list[str]:
     """Settings that run but hardly do what was meant, or that end a run in its middle."""
     from rl.train import RLArgs
 
-    found = []
+    found = settings_without_effect(config)
     longest = longest_prompt + config.section("search").total_tokens
     places = getattr(model_config(config.top(RLArgs).model), "max_position_embeddings", None)
     limits = {"positions of the model": places, "vllm_max_model_length": trl_args.vllm_max_model_length}

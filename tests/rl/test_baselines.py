@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from rl.algorithms import ALGORITHMS, get_algorithm
+from rl.algorithms import ALGORITHMS, get_algorithm, without_effect
 from rl.credit import CreditOptions, RolloutArrays, pack_rollouts
+from rl.rewards import RewardOptions
 
 # Two targets. Rollout 0 finds both one by one and answers right; 1 finds target 0, then nothing; 2 finds nothing and
 # answers at once; 3 finds both at once and never answers.
@@ -83,6 +84,31 @@ def test_equal_rollouts_and_lonely_ones_teach_nothing(name: str, reward: float) 
         batch = pack_rollouts([[[0], []]] * 4, [1] * 4, [True] * 4, [reward] * 4, groups)
         credit = get_algorithm(name).credit(batch, CreditOptions())
         assert np.abs(credit.advantages).max() < 1e-9
+
+
+OTHER = {
+    "esm": False, "tca": False, "std": False, "selection_baseline": "finished", "incomplete_selection": "zero",
+    "mastered": "zero", "signed_search": 0.5, "useless_cost": 0.2, "unanswered_cost": 0.7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_row_names_the_options_that_it_reads(name: str) -> None:
+    """Another value of each option changes the credit of some group, or of none if the row does not name it."""
+    assert OTHER.keys() == CreditOptions.__dataclass_fields__.keys()
+    row, random = get_algorithm(name), np.random.default_rng(1)
+    batches = [group(random.choice([0.0, 0.5, 1.0], 4).tolist()) for _ in range(10)]
+    batches += [pack_rollouts([[[0], []], [[0], [], []]], [1] * 2, [True] * 2, [1.0, 0.5], [0] * 2)]  # all find it
+    for key, value in OTHER.items():
+        changed = False
+        for batch in batches:
+            one, two = (row.credit(batch, CreditOptions(**options)) for options in ({}, {key: value}))
+            changed |= bool((one.advantages != two.advantages).any() or (one.keep != two.keep).any())
+        assert changed == (key in row.options), key
+        told = without_effect(name, CreditOptions(**{key: value}), RewardOptions())
+        assert told == ([] if key in row.options else [f"credit.{key}"])
+    told = without_effect(name, CreditOptions(), RewardOptions(selection="match"))
+    assert told == (["reward.selection"] if name == "marag" else [])
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -240,7 +240,7 @@ def test_preset_files_hold_the_presets(name: str, small_world: Path, rl_argv: Ar
     ("keys", "said"),
     [({}, []), ({"search__total_tokens": 5000}, ["positions of the model"]),
      ({"vllm_max_model_length": 310}, ["vllm_max_model_length"])],
-    ids=["fits", "model", "vLLM"],
+    ids=["fits", "model", "vllm"],
 )  # fmt: skip
 def test_rollouts_that_the_model_has_no_room_for(
     keys: dict[str, Any], said: list[str], small_world: Path, rl_argv: Argv, tmp_path: Path
@@ -250,6 +250,15 @@ def test_rollouts_that_the_model_has_no_room_for(
     limits = ("positions of the model", "vllm_max_model_length")
     assert [next(name for name in limits if name in line) for line in found] == said
     assert all(f"may have {25 + keys.get('search__total_tokens', 300)} tokens" in line for line in found)
+
+
+def test_keys_that_the_algorithm_does_not_read_are_warned_of(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    keys = {"credit__useless_cost": 0.1, "credit__std": False}
+    for name, said in (
+        ("toolsearcher", []),
+        ("grpo", ["credit.useless_cost: set, but algorithm grpo does not read it"]),
+    ):
+        assert plan.warnings(*loaded(rl_argv(small_world, tmp_path, algorithm=name, **keys)), longest_prompt=25) == said
 
 
 def test_dry_run_of_the_papers_run_needs_neither_its_model_nor_its_gpus(small_world: Path, tmp_path: Path) -> None:
