@@ -67,11 +67,11 @@ def main(argv: list[str] | None = None) -> int:
 def credits() -> dict[str, Callable[[Any], Any]]:
     """Name of a row -> the credit of a batch."""
     from rl.credit import event_credit, outcome_credit
-    from rl.credit_options import CreditOptions
+    from rl.credit_options import PAPER, CreditOptions
     from rl.credit_to_go import to_go_credit
 
     def event(**changes: Any) -> Callable[[Any], Any]:
-        return lambda batch: event_credit(batch, replace(CreditOptions(), **changes))
+        return lambda batch: event_credit(batch, replace(PAPER, **changes))
 
     return {
         "outcome, centred": lambda batch: outcome_credit(batch, CreditOptions(std=False)),

@@ -7,6 +7,7 @@ finds and answers right, or wrong, with 1/16 each. Two rollouts that differ are 
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,9 +39,9 @@ def toy_module(study: ModuleType) -> ModuleType:
 
 def event(**changes: Any) -> Any:
     from rl.credit import event_credit
-    from rl.credit_options import CreditOptions
+    from rl.credit_options import PAPER
 
-    return lambda batch: event_credit(batch, CreditOptions(**changes))
+    return lambda batch: event_credit(batch, replace(PAPER, **changes))
 
 
 def outcome(std: bool) -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 from rl.algorithms import ALGORITHMS, get_algorithm, without_effect
 from rl.credit import CreditOptions, RolloutArrays, pack_rollouts
+from rl.credit_options import PAPER
 from rl.rewards import RewardOptions
 
 # Two targets. Rollout 0 finds both one by one and answers right; 1 finds target 0, then nothing; 2 finds nothing and
@@ -49,7 +50,7 @@ def test_one_group_by_hand(name: str) -> None:
 def test_toolsearcher_on_the_same_group() -> None:
     """Target 0: 3 of 4 find it; target 1: 2 of 4. Only rollouts 0 and 3 see all, and only 0 of them answers."""
     z0, z1 = 0.25 / 0.5, 0.5 / math.sqrt(1 / 3)
-    credit = get_algorithm("toolsearcher").credit(group(), CreditOptions())
+    credit = get_algorithm("toolsearcher").credit(group(), PAPER)
     np.testing.assert_allclose(credit.advantages[0], [z0, z1, Z[0]], atol=1e-5)
     np.testing.assert_allclose(credit.advantages[3, 0], z1, atol=1e-5)
     kept = [[True, True, True], [True, False, False], [False] * 3, [True, False, False]]

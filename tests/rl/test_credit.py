@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from rl.credit import REFERENCE, Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit, pack_rollouts
+from rl.credit_options import PAPER
 
 Rollout = tuple[list[list[int]], int, bool, float, int]  # first found per event, targets, answered, reward, group
-OURS = CreditOptions()
+PLAIN = PAPER
 
 
 def pack(rollouts: list[Rollout]) -> RolloutArrays:
@@ -92,7 +93,7 @@ def test_a_group_worked_by_hand() -> None:
             ([[], []], 2, False, 0.5, 7),  # never answered
         ]
     )
-    credit = event_credit(batch, OURS)
+    credit = event_credit(batch, PLAIN)
     want = [[0.8660, 0.0, 1.5, 1.2247], [0.0, 0.8660, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
     np.testing.assert_allclose(credit.advantages, want, atol=1e-4)
     assert credit.keep.astype(int).tolist() == [[1, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
@@ -102,12 +103,12 @@ def test_a_group_worked_by_hand() -> None:
     np.testing.assert_allclose(zero.advantages, want, atol=1e-4)
     assert zero.keep.astype(int).tolist() == [[1, 0, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
 
-    costs = event_credit(batch, replace(OURS, useless_cost=0.25, unanswered_cost=2.0))
+    costs = event_credit(batch, replace(PLAIN, useless_cost=0.25, unanswered_cost=2.0))
     np.testing.assert_allclose(costs.advantages[0], [0.8660, -0.25, 1.5, 1.2247], atol=1e-4)
     np.testing.assert_allclose(costs.advantages[3], [-0.25, -2.0, 0.0, 0.0])
     assert costs.keep.astype(int).tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
 
-    plain = event_credit(batch, replace(OURS, esm=False, tca=False))
+    plain = event_credit(batch, replace(PLAIN, esm=False, tca=False))
     np.testing.assert_allclose(plain.advantages[:2], [[1.2247] * 4, [-1.2247] * 3 + [0.0]], atol=1e-4)
     assert plain.keep.sum(axis=1).tolist() == [4, 3, 1, 2]
 
@@ -123,19 +124,19 @@ def test_signed_search_worked_by_hand() -> None:
             ([[], []], 2, False, 0.0, 0),
         ]
     )
-    signed = event_credit(batch, replace(OURS, signed_search=0.1))
+    signed = event_credit(batch, replace(PLAIN, signed_search=0.1))
     want = [[0.5, 1.5, 0.0], [0.5, 0.0, 0.0], [-0.0866, 0.5, -0.05], [-0.0866, -0.15, 0.0]]  # finders keep their z
     np.testing.assert_allclose(signed.advantages, want, atol=1e-4)
     assert signed.keep.astype(int).tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]]
-    plain = event_credit(batch, replace(OURS, signed_search=0.1, std=False))
+    plain = event_credit(batch, replace(PLAIN, signed_search=0.1, std=False))
     assert plain.advantages[3, :2] == pytest.approx([-0.05, -0.075])  # 0.1 x (0 - 2/4), 0.1 x (0 - 3/4)
     nobody = pack([([[], []], 1, False, 0.0, 0)] * 3)  # nobody is ahead: nothing was missed, the events stay removed
-    assert not event_credit(nobody, replace(OURS, signed_search=0.1)).keep.any()
+    assert not event_credit(nobody, replace(PLAIN, signed_search=0.1)).keep.any()
 
 
 def test_baseline_of_the_answer_does_not_touch_searches() -> None:
     rollouts = [([[0], []], 1, True, 1.0, 0), ([[0], []], 1, True, 0.5, 0), ([[], []], 1, True, 0.0, 0)]
-    credit = event_credit(pack(rollouts), replace(OURS, esm=False, selection_baseline="finished"))
+    credit = event_credit(pack(rollouts), replace(PLAIN, esm=False, selection_baseline="finished"))
     np.testing.assert_allclose(credit.advantages, [[1, 2**-0.5], [0, -(2**-0.5)], [-1, 0]], atol=1e-5)
 
 
@@ -148,24 +149,24 @@ def test_costs_are_not_negative(key: str, value: float) -> None:
 
 def test_an_event_with_two_new_targets_gets_the_rarer_ones_credit() -> None:
     batch = pack([([[0, 1]], 2, False, 0.0, 0), ([[0]], 2, False, 0.0, 0), ([[]], 2, False, 0.0, 0)])
-    credit = event_credit(batch, OURS)
+    credit = event_credit(batch, PLAIN)
     assert credit.advantages[0, 0] == pytest.approx(2 / 3 / 3**-0.5, abs=1e-4)  # target 1: (1 - 1/3) / 0.5774
     assert credit.advantages[1, 0] == pytest.approx(1 / 3 / 3**-0.5, abs=1e-4)
 
 
 def test_mastered_targets() -> None:
     both = [([[0], [1]], 2, False, 0.0, 0), ([[0], []], 2, False, 0.0, 0)]
-    assert event_credit(pack(both), OURS).keep.tolist() == [[False, True], [False, False]]
+    assert event_credit(pack(both), PLAIN).keep.tolist() == [[False, True], [False, False]]
     assert event_credit(pack(both), REFERENCE).keep.tolist() == [[True, True], [True, False]]
-    assert event_credit(pack(both), replace(OURS, tca=False)).keep.tolist() == [[True, True], [True, False]]
+    assert event_credit(pack(both), replace(PLAIN, tca=False)).keep.tolist() == [[True, True], [True, False]]
     mixed = [([[0, 1]], 2, False, 0.0, 0), ([[0]], 2, False, 0.0, 0)]  # new targets are not all mastered: stays
-    assert event_credit(pack(mixed), OURS).keep.tolist() == [[True], [False]]
+    assert event_credit(pack(mixed), PLAIN).keep.tolist() == [[True], [False]]
 
 
 def test_selection_baseline() -> None:
     batch = pack([([[0], []], 1, True, r, 0) for r in (1.0, 0.4)] + [([[], []], 1, True, 0.0, 0)])
-    group = event_credit(batch, OURS).advantages[:, 1]
-    finished = event_credit(batch, replace(OURS, selection_baseline="finished")).advantages[:, 1]
+    group = event_credit(batch, PLAIN).advantages[:, 1]
+    finished = event_credit(batch, replace(PLAIN, selection_baseline="finished")).advantages[:, 1]
     deviation = statistics.stdev([1.0, 0.4, 0.0])
     assert group[:2] == pytest.approx([(1.0 - 1.4 / 3) / deviation, (0.4 - 1.4 / 3) / deviation], abs=1e-4)
     assert finished == pytest.approx([2**-0.5, -(2**-0.5), 0.0], abs=1e-4)
@@ -180,17 +181,17 @@ def test_answers_compared_after_equal_search_only() -> None:
         ([[0], []], 2, False, 0.0, 0),  # never answers: its last turn is a search
         ([[], []], 2, True, 0.0, 0),
     ])  # fmt: skip
-    credit = event_credit(batch, replace(OURS, tca=False, selection_baseline="seen"))
+    credit = event_credit(batch, replace(PLAIN, tca=False, selection_baseline="seen"))
     half = 2**-0.5  # z of two values
     assert [credit.advantages[i, e] for i, e in ((0, 2), (1, 2), (2, 1), (4, 1))] == pytest.approx(
         [half, -half, half, 0], abs=1e-4
     )
-    gated = event_credit(batch, replace(OURS, selection_baseline="seen"))  # with the gate only complete search is left
-    finished = event_credit(batch, replace(OURS, selection_baseline="finished"))
+    gated = event_credit(batch, replace(PLAIN, selection_baseline="seen"))  # with the gate only complete search is left
+    finished = event_credit(batch, replace(PLAIN, selection_baseline="finished"))
     np.testing.assert_array_equal(gated.advantages, finished.advantages)
 
 
-@pytest.mark.parametrize("options", [OURS, REFERENCE, replace(OURS, tca=False), replace(OURS, esm=False)])
+@pytest.mark.parametrize("options", [PLAIN, REFERENCE, replace(PLAIN, tca=False), replace(PLAIN, esm=False)])
 @pytest.mark.parametrize(
     "rollouts",
     [
@@ -206,10 +207,10 @@ def test_no_difference_no_advantage(rollouts: list[Rollout], options: CreditOpti
 
 
 def test_no_targets_no_events() -> None:
-    credit = event_credit(pack([([[], []], 0, True, 0.5, 0), ([], 0, False, 0.0, 0)]), OURS)
+    credit = event_credit(pack([([[], []], 0, True, 0.5, 0), ([], 0, False, 0.0, 0)]), PLAIN)
     assert credit.keep.tolist() == [[False, True], [False, False]]  # nothing to find: the answer counts at once
     assert credit.z.shape == (2, 1) and not credit.z.any()
-    assert event_credit(pack([([], 1, False, 0.0, 0)]), OURS).keep.tolist() == [[False]]
+    assert event_credit(pack([([], 1, False, 0.0, 0)]), PLAIN).keep.tolist() == [[False]]
 
 
 # --- a slow, obvious loop -------------------------------------------------------------------------------------------
@@ -336,7 +337,7 @@ def test_order_of_rollouts_and_names_of_groups_do_not_matter() -> None:
         rng.shuffle(order)
         names = {g: n for n, g in enumerate({r[4] for r in rollouts})}
         moved = [(*rollouts[i][:4], names[rollouts[i][4]]) for i in order]
-        first, second = event_credit(pack(rollouts), OURS), event_credit(pack(moved), OURS)
+        first, second = event_credit(pack(rollouts), PLAIN), event_credit(pack(moved), PLAIN)
         np.testing.assert_allclose(first.advantages[order], second.advantages, atol=1e-12)
         assert (first.keep[order] == second.keep).all()
 
@@ -347,13 +348,13 @@ def test_order_of_targets_and_other_groups_do_not_matter() -> None:
         rollouts = random_rollouts(rng)
         flipped = [([[n - 1 - t for t in event] for event in f], n, *rest) for f, n, *rest in rollouts]
         np.testing.assert_allclose(
-            event_credit(pack(rollouts), OURS).advantages, event_credit(pack(flipped), OURS).advantages, atol=1e-12
+            event_credit(pack(rollouts), PLAIN).advantages, event_credit(pack(flipped), PLAIN).advantages, atol=1e-12
         )
         group = rollouts[0][4]
         alone = [r for r in rollouts if r[4] == group]
         rows = [i for i, r in enumerate(rollouts) if r[4] == group]
-        apart = event_credit(pack(alone), OURS)
-        together = event_credit(pack(rollouts), OURS).advantages[rows, : apart.advantages.shape[1]]
+        apart = event_credit(pack(alone), PLAIN)
+        together = event_credit(pack(rollouts), PLAIN).advantages[rows, : apart.advantages.shape[1]]
         np.testing.assert_allclose(apart.advantages, together, atol=1e-12)
 
 
@@ -382,7 +383,7 @@ def test_outcome_credit_is_grpo() -> None:
         want = torch.where(std > 0, (rewards - rewards.mean(dim=1, keepdim=True)) / (std + 1e-6), 0.0).flatten()
         lengths = [rng.randint(1, 4) for _ in range(20)]
         rollouts = [([[]] * n, 1, True, float(rewards.flatten()[i]), i // 5) for i, n in enumerate(lengths)]
-        credit = outcome_credit(pack(rollouts), OURS)
+        credit = outcome_credit(pack(rollouts), PLAIN)
         for i, n in enumerate(lengths):
             np.testing.assert_allclose(credit.advantages[i, :n], float(want[i]), atol=1e-5)
             assert credit.keep[i].tolist() == [e < n for e in range(credit.keep.shape[1])]

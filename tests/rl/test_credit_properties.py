@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rl.credit import Credit, RolloutArrays, event_credit, first_found, outcome_credit, pack_rollouts
-from rl.credit_options import PRESETS, CreditOptions
+from rl.credit_options import PAPER, PRESETS, CreditOptions
 
 EVERY_COST = CreditOptions(signed_search=0.3, useless_cost=0.1, unanswered_cost=1.0, selection_baseline="finished")
 OPTIONS = {**PRESETS, "every_cost": EVERY_COST, "no_std": replace(EVERY_COST, std=False)}
@@ -146,7 +146,7 @@ def searches(shown: list[list[int]], reward: float, answered: bool = True, targe
     return {"targets": list(targets), "events": shown, "answered": answered, "reward": reward, "group": 0}
 
 
-PLAIN = [PRESETS["ours"], PRESETS["reference"], PRESETS["no_esm"], PRESETS["no_tca"], CreditOptions(std=False)]
+PLAIN = [PAPER, PRESETS["reference"], *(replace(PAPER, **{key: False}) for key in ("esm", "tca", "std"))]
 
 
 @pytest.mark.parametrize("plain", PLAIN)
@@ -172,15 +172,15 @@ def test_float_noise_would_show_without_the_tolerance() -> None:
     """The reference divides by (std + 1e-6) whatever std is: rewards equal but for noise give values that are not 0."""
     noisy = np.array([0.3 + 1e-8 * i for i in range(5)])
     assert np.abs((noisy - noisy.mean()) / (noisy.std(ddof=1) + 1e-6)).max() > 0.01
-    assert not credit_of([searches([[0, 1]], r) for r in noisy], CreditOptions()).advantages.any()
+    assert not credit_of([searches([[0, 1]], r) for r in noisy], PAPER).advantages.any()
 
 
 def test_all_found_removes_searches_and_keeps_answers_apart() -> None:
     rollouts = [searches([[0], [1]], reward) for reward in (1.0, 0.5, 0.0)]
-    credit = credit_of(rollouts, CreditOptions())
+    credit = credit_of(rollouts, PAPER)
     assert credit.keep.tolist() == [[False, False, True]] * 3
     np.testing.assert_allclose(credit.advantages[:, 2], [1, 0, -1], atol=1e-5)
-    signed = credit_of(rollouts, CreditOptions(signed_search=1.0))
+    signed = credit_of(rollouts, replace(PAPER, signed_search=1.0))
     assert signed.keep.tolist() == credit.keep.tolist()  # nobody was behind at any turn
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl.credit import RolloutArrays, event_credit, outcome_credit, pack_rollouts
-from rl.credit_options import CreditOptions
+from rl.credit_options import PAPER, CreditOptions
 from rl.credit_to_go import to_go_credit
 
 Row = tuple[list[list[int]], int, bool, float, int]  # first found per event, targets, answered, reward, group
@@ -86,4 +86,4 @@ def test_where_it_differs_from_its_parts() -> None:
     assert (credit[0, :2] > 0).all() and credit[1, 0] < 0 and (credit[2, :2] < 0).all()
     assert credit[0, 2] == credit[2, 2] == 0  # nothing was found after it: an answer at the end pays nothing
     assert not outcome_credit(pack(rows), CreditOptions()).advantages.any()
-    assert not (event_credit(pack(rows), CreditOptions()).advantages < 0).any()
+    assert not (event_credit(pack(rows), PAPER).advantages < 0).any()

@@ -9,6 +9,7 @@ import pytest
 from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
 from autotools.search.answer import NameIndex
 from rl.credit import Credit, CreditOptions, event_credit, pack_rollouts
+from rl.credit_options import PAPER
 from rl.facts import rollout_facts, tasks_behind
 from rl.metrics import histogram_names, step_metrics
 
@@ -46,7 +47,7 @@ F1 = [1.0, 0.0, 0.0, 0.0]
 
 def credit_of(facts: list, size: int, options: CreditOptions | None = None) -> Credit:
     columns = zip(*((f.found, f.num_targets, f.answered, sum(f.rewards.values())) for f in facts), strict=True)
-    return event_credit(pack_rollouts(*columns, [i // size for i in range(len(facts))]), options or CreditOptions())
+    return event_credit(pack_rollouts(*columns, [i // size for i in range(len(facts))]), options or PAPER)
 
 
 def facts_of(trajectories: list, rewards: list, corpus: NameIndex | None = None) -> list:
