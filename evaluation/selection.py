@@ -24,6 +24,9 @@ OVERALL = "overall"
 LEVELS = ("I1", "I2", "I3")
 PER_TASK = ("f1", "precision", "recall", "match", "srecall", "searches", "useless_searches", "answered")
 MATCH_GIVEN_COMPLETE = "match_given_complete"
+MATCH_BOTH_COMPLETE = "match_both_complete"
+"""Match of two runs on the tasks whose targets both have seen: equal tasks, where two values of "match given complete"
+are means over different ones (a run that finds more is also judged on the harder tasks)."""
 SUMMARY = ("f1", "recall", "precision", "match", "srecall", "n")
 
 
@@ -185,6 +188,8 @@ def paired_table(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Per group and score of PER_TASK: ``{"diff": mean of later - earlier, "interval": [low, high]}`` over same tasks.
 
+    ``MATCH_BOTH_COMPLETE`` as well, over the ``n`` tasks for which search was complete in both runs.
+
     Raises DataError if the two runs do not cover the same tasks (the names of the first few are given).
     """
     other = {score.task_id: score for score in earlier}
@@ -204,7 +209,15 @@ def paired_table(
             )
             for key in PER_TASK
         }
+        shared = both_complete(members, other)
+        pairs = [[run[task].values["match"] for task in shared] for run in ({s.task_id: s for s in members}, other)]
+        table[name][MATCH_BOTH_COMPLETE] = {**metrics.paired_bootstrap(*pairs, seed=seed), "n": len(shared)}
     return table
+
+
+def both_complete(scores: Iterable[TaskScore], other: Mapping[str, TaskScore]) -> list[str]:
+    """Ids of the tasks whose targets were all seen in both runs."""
+    return [score.task_id for score in scores if score.complete and other[score.task_id].complete]
 
 
 def compare(runs: dict[str, Sequence[TaskScore]], *, seed: int) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from evaluation.engine_scores import CEILINGS, CONFUSION, SAME
-from evaluation.selection import OVERALL, text_differences, text_table
+from evaluation.selection import MATCH_BOTH_COMPLETE, OVERALL, text_differences, text_table
 
 SHOWN_MISSING = 10
-COMPARED = ("f1", "match", "srecall")
+COMPARED = ("f1", "match", "srecall", MATCH_BOTH_COMPLETE)
 BESIDE = ("recall", "srecall", *CEILINGS, *SAME, *CONFUSION)
 
 

@@ -14,10 +14,12 @@ from autotools.rundir import write_json, write_text
 from evaluation.metrics import bootstrap_interval, mean, paired_bootstrap
 from evaluation.report_text import number, table
 from evaluation.selection import (
+    MATCH_BOTH_COMPLETE,
     MATCH_GIVEN_COMPLETE,
     PER_TASK,
     UNSEEN,
     TaskScore,
+    both_complete,
     group_scores,
     read_trajectories,
     score_tasks,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ablation import AblationArgs
 
 SHOWN = ("f1", "match", MATCH_GIVEN_COMPLETE, "srecall", "recall", "searches", "useless_searches", "answered")
-COMPARED = ("f1", "match", MATCH_GIVEN_COMPLETE, "srecall", "searches", "answered")
+COMPARED = ("f1", "match", MATCH_BOTH_COMPLETE, "srecall", "searches", "answered")
 LOW_ANSWERED = 0.8
 # 97.5 % points of Student's t for 1 to 30 degrees of freedom
 T_975 = (
@@ -42,6 +44,8 @@ NOTES = (
     "whether it searches more or selects better under exactly these conditions. A model trained from nothing, invented "
     "tools and a budget of minutes cannot show that a method is better for large models, real tools or long training, "
     "nor how large a difference would be there. No clear difference here is no proof that there is none.",
+    "Match given complete is a mean over the requests whose targets a policy has seen. A policy that finds more is "
+    "judged on harder requests, too; so its difference is taken over the requests that both have seen completely.",
     "All rows of a seed start from the same SFT model and see the same prompts in the same order, with the same number "
     "of steps and rollouts. Learning rate and temperature were not tuned per row, which may favour some of them.",
 )
@@ -84,9 +88,17 @@ def score_summary(runs: Runs, key: str) -> dict[str, Any]:
     }
 
 
+def _match_both_complete(a: Mapping[str, TaskScore], b: Mapping[str, TaskScore]) -> tuple[float | None, float | None]:
+    shared = both_complete(a.values(), b)
+    return mean([a[task].values["match"] for task in shared]), mean([b[task].values["match"] for task in shared])
+
+
 def score_difference(runs: Runs, other: Runs, key: str) -> dict[str, Any]:
     """Paired by seed and by task: ``{"diff", "higher": seeds above, "seeds": n, "seed_interval", "task_interval"}``."""
-    pairs = [(_seed_mean(a, key), _seed_mean(b, key)) for a, b in zip(runs, other, strict=True)]
+    if key == MATCH_BOTH_COMPLETE:
+        pairs = [_match_both_complete(a, b) for a, b in zip(runs, other, strict=True)]
+    else:
+        pairs = [(_seed_mean(a, key), _seed_mean(b, key)) for a, b in zip(runs, other, strict=True)]
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     tasks = paired_bootstrap(_task_means(runs, key), _task_means(other, key), seed=0) if key in PER_TASK else None
     return {
@@ -155,7 +167,7 @@ def summarise(out: Path, args: "AblationArgs", wall_s: Mapping[str, float]) -> d
             entry["differences"] = {
                 group: {
                     key: score_difference(runs[group], [seed[group] for seed in grouped[against]], key)
-                    for key in (*PER_TASK, MATCH_GIVEN_COMPLETE)
+                    for key in (*PER_TASK, MATCH_GIVEN_COMPLETE, MATCH_BOTH_COMPLETE)
                 }
                 for group in groups
             }

@@ -128,6 +128,24 @@ def test_paired_differences():
         selection.paired_table(new, old[1:], seed=0)
 
 
+def test_finding_more_hard_tasks_is_no_worse_selection():
+    """Both select all of the easy tasks; one finds hard tasks as well and gets half right (Simpson's paradox)."""
+    timid = [play(str(i), "a", ["a"], "a") for i in range(10)] + [play(f"h{i}", "ab", ["a"], "a") for i in range(10)]
+    bold = timid[:10] + [play(f"h{i}", "ab", ["ab"], "ab" if i % 2 else "a") for i in range(10)]
+    runs = {name: selection.score_tasks(rows) for name, rows in (("timid", timid), ("bold", bold))}
+    result = selection.compare(runs, seed=0)
+    given = {name: result["policies"][name]["overall"]["match_given_complete"] for name in runs}
+    assert given == {"timid": 1.0, "bold": 0.75}
+    cell = result["paired"]["bold-timid"]["overall"]["match_both_complete"]
+    assert cell["diff"] == 0.0 and cell["n"] == 10
+    worse = [*bold[:9], play("9", "a", ["a"], "x"), *bold[10:]]  # one of the ten easy ones
+    cell = selection.paired_table(selection.score_tasks(worse), runs["timid"], seed=0)["overall"]["match_both_complete"]
+    assert cell["diff"] == pytest.approx(-0.1) and cell["n"] == 10
+    nobody = selection.score_tasks([play(row.task_id, "a", ["x"], "a") for row in timid])
+    cell = selection.paired_table(nobody, runs["timid"], seed=0)["overall"]["match_both_complete"]
+    assert cell == {"diff": None, "interval": None, "n": 0}
+
+
 def test_bad_files_of_predictions():
     row = play("one", "a", ["a"], "a")
     with pytest.raises(DataError, match="two predictions for task 'one'"):
