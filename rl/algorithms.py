@@ -10,6 +10,7 @@ from typing import Any
 from autotools.errors import ConfigError
 from rl.baselines import event_grpo_credit, gdpo_credit, rloo_credit
 from rl.credit import Credit, CreditOptions, RolloutArrays, event_credit, outcome_credit
+from rl.credit_options import PAPER
 from rl.credit_to_go import to_go_credit
 from rl.rewards import RewardFunction, RewardOptions, marag_parts, reward_parts
 
@@ -70,13 +71,19 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def without_effect(name: str, credit: CreditOptions, reward: RewardOptions) -> list[str]:
-    """Keys of sections ``credit`` and ``reward`` that are set (not at their default), but not read by the algorithm."""
+    """Keys of sections ``credit`` and ``reward`` that are set, but not read by the algorithm.
+
+    Set: neither at their default nor at the paper's value, which for a cost is none.
+    """
     row = get_algorithm(name)
     reads_reward = tuple(RewardOptions.__dataclass_fields__) if row.rewards is reward_parts else ()
-    sections = {"credit": (credit, CreditOptions(), row.options), "reward": (reward, RewardOptions(), reads_reward)}
+    sections = {
+        "credit": (credit, (CreditOptions(), PAPER), row.options),
+        "reward": (reward, (RewardOptions(),), reads_reward),
+    }
     return [
         f"{section}.{key}"
-        for section, (given, default, read) in sections.items()
+        for section, (given, unset, read) in sections.items()
         for key, value in asdict(given).items()
-        if key not in read and value != getattr(default, key)
+        if key not in read and value not in [getattr(options, key) for options in unset]
     ]

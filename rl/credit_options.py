@@ -31,8 +31,9 @@ class CreditOptions:
             "help": "weight of the negative credit of a search that finds nothing where the group has found more"
         },
     )
+    # The paper's credit has no counterweight and stops answering where success is rare; this one holds (docs/log.md).
     useless_cost: float = field(
-        default=0.0, metadata={"help": "advantage -cost for an event that finds nothing new (0 removes it)"}
+        default=0.1, metadata={"help": "advantage -cost for a search that finds nothing new (0, the paper: removed)"}
     )
     unanswered_cost: float = field(
         default=0.0, metadata={"help": "advantage -cost for the last event of a rollout that never answered"}
@@ -65,8 +66,8 @@ PRESETS: dict[str, CreditOptions] = {
     "ours": CreditOptions(),
     "paper": PAPER,
     "reference": REFERENCE,
-    "no_esm": CreditOptions(esm=False),
-    "no_tca": CreditOptions(tca=False),
+    "no_esm": replace(PAPER, esm=False),
+    "no_tca": replace(PAPER, tca=False),
 }
 
 

@@ -253,7 +253,7 @@ def test_rollouts_that_the_model_has_no_room_for(
 
 
 def test_keys_that_the_algorithm_does_not_read_are_warned_of(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
-    keys = {"credit__useless_cost": 0.1, "credit__std": False}
+    keys = {"credit__useless_cost": 0.2, "credit__std": False}
     for name, said in (
         ("toolsearcher", []),
         ("grpo", ["credit.useless_cost: set, but algorithm grpo does not read it"]),
