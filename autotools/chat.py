@@ -63,6 +63,8 @@ class ChatRenderer:
 
         Raises DataError for a template that does not show an assistant turn with its end-of-turn token.
         """
+        if not self.end_of_turn:
+            raise DataError("this tokenizer names no end-of-turn token (eos_token in tokenizer_config.json)")
         full = self._text([*_PROBE, *messages], generate=True)
         end = _MARK + self.end_of_turn
         if end not in full:

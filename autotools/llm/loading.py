@@ -1,15 +1,21 @@
 """The one way to load a model with its tokenizer, for SFT, RL and evaluation: whatever is wrong with it is one line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from autotools.chat import ChatRenderer
 from autotools.errors import ModelError
 from autotools.rundir import refuse_half
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 _CONFIGS = ("config.json", "adapter_config.json")
 _FILES = (*_CONFIGS, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_WEIGHTS = re.compile(r".+\.safetensors|(pytorch|adapter)_model.*\.bin")
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_GENERATION_TAG = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")  # Transformers' own, unknown to jinja2
 
 
 def check_dtype(dtype: str) -> None:
@@ -19,8 +25,8 @@ def check_dtype(dtype: str) -> None:
 
 
 def check_model(source: str | Path) -> None:
-    """What can be known without loading. Raises ModelError for a folder without a model or with a damaged file of one,
-    DataError for one whose run has not finished.
+    """What can be known without loading. Raises ModelError for a folder without a model, with a part missing (weights,
+    tokenizer, chat template) or with a damaged file, DataError for one whose run has not finished.
 
     A name of the hub passes. "runs/sft" reads like one, too; where its first folder exists here, a folder was meant,
     and the hub is not asked (several tries with growing waits).
@@ -30,7 +36,7 @@ def check_model(source: str | Path) -> None:
         refuse_half(path)
         if not any((path / name).is_file() for name in _CONFIGS):
             raise ModelError(f"no model at '{source}': neither {' nor '.join(_CONFIGS)} is there")
-        if damage := _damaged(path):
+        if damage := _damaged(path) or _missing(path) or _unusable(path):
             raise ModelError(f"model '{source}' cannot be loaded: {damage}")
     elif str(source) and path.exists():
         raise ModelError(f"no model at '{source}': this is a file; name the folder that holds the model")
@@ -52,6 +58,7 @@ def load_model(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
     name = str(folder) if folder.is_dir() else str(source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+        ChatRenderer(tokenizer).between_ids("probe")  # a template that does not render is said before a run begins
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     except Exception as error:  # each library has errors of its own for damaged files, and one raises Exception itself
         lines = str(error).strip().splitlines()
@@ -69,10 +76,58 @@ def _damaged(folder: Path) -> str:
     for path in sorted([*texts, *folder.glob("*.safetensors")]):
         try:
             if path.suffix == ".json":
-                json.loads(path.read_text(encoding="utf-8"))
+                if not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
+                    raise ValueError("not a JSON object")
             else:
                 with safe_open(path, "np"):
                     pass
         except (OSError, ValueError, SafetensorError) as error:
             return f"{path.name} is damaged ({' '.join(str(error).split())})"
+    return ""
+
+
+def _missing(folder: Path) -> str:
+    """Which part of the model is not there. Transformers makes an empty tokenizer where there are no files for one."""
+    names = {path.name for path in folder.iterdir()}
+    if not any(map(_WEIGHTS.fullmatch, names)):
+        return "no weights are there (*.safetensors or pytorch_model.bin)"
+    for index in folder.glob("*.index.json"):
+        shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        if lost := sorted(shards - names):
+            return f"{lost[0]} is not there, which {index.name} names"
+    if not names.intersection(_VOCABULARIES):
+        return "no tokenizer is there (tokenizer.json); copy the files of the model's tokenizer into the folder"
+    if not (_template(folder) or (folder / "additional_chat_templates").is_dir()):
+        return "no chat template is there (chat_template.jinja); take an instruction-tuned model, or add its template"
+    return ""
+
+
+def _template(folder: Path) -> str:
+    """The text of the chat template, "" if there is none; of several named ones, the default one or the first."""
+    for name in (*_TEMPLATES, "tokenizer_config.json"):
+        if (folder / name).is_file():
+            text = (folder / name).read_text(encoding="utf-8")
+            found = text if name.endswith(".jinja") else json.loads(text).get("chat_template")
+            if isinstance(found, list):  # several, each with a name
+                named = {row.get("name"): row.get("template") for row in found if isinstance(row, dict)}
+                found = named.get("default") or next(iter(named.values()), "")
+            if found and isinstance(found, str):
+                return found
+    return ""
+
+
+def _unusable(folder: Path) -> str:
+    """Why tokenizer or chat template, which are there, cannot be used; without Transformers, whose import is slow."""
+    from jinja2 import Environment, TemplateError
+    from tokenizers import Tokenizer
+
+    try:
+        Environment(extensions=["jinja2.ext.loopcontrols"]).parse(_GENERATION_TAG.sub("", _template(folder)))
+    except TemplateError as error:
+        return f"its chat template is damaged ({error})"
+    if (folder / "tokenizer.json").is_file():
+        try:
+            Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing narrower
+            return f"tokenizer.json is damaged ({error})"
     return ""

@@ -108,6 +108,7 @@ def test_a_changed_checkpoint_is_refused(nouns_world, tmp_path, monkeypatch):
             raise DataError("the model is not loaded where nothing is missing")
 
     monkeypatch.setattr(autotools.llm.local, "LocalPolicy", Silent)
+    monkeypatch.setattr(policies, "check_model", lambda source: None)
     with pytest.raises(DataError, match="policy a: the model is not loaded"):
         run.main(["--world", str(nouns_world), "--out", str(tmp_path / "o"), "--policies", f"a={folder}"])
 

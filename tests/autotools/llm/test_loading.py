@@ -33,6 +33,10 @@ def refill(name: str, content: bytes) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes(content) and None
 
 
+def lose(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -42,7 +46,16 @@ def refill(name: str, content: bytes) -> Callable[[Path], None]:
         (refill("tokenizer.json", b"\xff\xfe"), "cannot be loaded: tokenizer.json is damaged"),
         (refill("config.json", b"{"), "cannot be loaded: config.json is damaged"),
         (refill("config.json", b'{"model_type": "qwen9"}'), "cannot be loaded: "),
-        (lambda folder: (folder / "model.safetensors").unlink(), "cannot be loaded: .*model.safetensors"),
+        (lose("model.safetensors"), "cannot be loaded: no weights are there"),
+        (lose("tokenizer.json"), "cannot be loaded: no tokenizer is there"),
+        (lose("chat_template.jinja"), "cannot be loaded: no chat template is there"),
+        (refill("tokenizer.json", b"{}"), "cannot be loaded: tokenizer.json is damaged"),
+        (refill("chat_template.jinja", b"{% for %}"), "cannot be loaded: its chat template is damaged"),
+        (
+            refill("model.safetensors.index.json", b'{"weight_map": {"a": "model-2.safetensors"}}'),
+            "cannot be loaded: model-2.safetensors is not there, which model.safetensors.index.json names",
+        ),
+        (refill("chat_template.jinja", b"{{ 1 }}"), "cannot be loaded: this chat template does not end"),
         (lambda folder: (folder / "config.json").unlink(), "no model at .*: neither config.json"),
         (shutil.rmtree, "no model at .*: there is no such folder"),
         (lambda folder: (shutil.rmtree(folder), folder.write_text("")) and None, "no model at .*: this is a file"),
@@ -57,7 +70,7 @@ def test_a_damaged_model_is_one_line(
     damage(folder)
     with pytest.raises(ModelError, match=words) as caught:
         load_model(folder)
-    if "damaged" in words:  # that is seen without loading, too
+    if "damaged" in words or " there" in words:  # that is seen without loading, too
         with pytest.raises(ModelError, match=words):
             check_model(folder)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)

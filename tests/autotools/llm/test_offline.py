@@ -7,7 +7,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from autotools.errors import DataError, ModelError
 from autotools.llm import offline
@@ -62,6 +64,7 @@ def model(tmp_path: Path, tiny_tokenizer: Any) -> Path:
     folder = tmp_path / "model"
     tiny_tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text("{}")
+    save_file({"weight": np.zeros(1)}, folder / "model.safetensors")
     return folder
 
 
