@@ -105,19 +105,21 @@ def read_requests(
 
     Raises DataError if a path is missing, a named file has no known form, or no request is left.
     """
-    from autotools.queries import dangling, sort_out
+    from autotools.queries import dangling, once, sort_out
     from autotools.queries.forms import detect, read_any, walk
 
     ids = {spec.id for spec in specs}
     tasks: list[Task] = []
     rows: list[dict[str, Any]] = []
+    seen: set[Path] = set()
+    first: dict[tuple[Any, ...], str] = {}
     for path in map(Path, paths):
-        for file in walk(path):
+        for file in walk(path, seen):
             form = detect(file)
             if form is None and file == path:
                 raise DataError(f"{file} is no request file of a known form; see python -m autotools.queries --help")
             for part in read_any(file, form, specs=specs) if form else ():
-                part = _of_split(part, split)
+                part = once(_of_split(part, split), first)
                 kept = sort_out(part, ids)
                 lost = {str(row.target): row.requests for row in dangling(part, ids)}
                 tasks += [task for _, task in kept.tasks]

@@ -7,7 +7,7 @@ does not hold, ``dangling`` lists those targets. Every record is either a task o
 """
 
 from autotools.queries.colt import read_colt
-from autotools.queries.found import Dangling, RequestFile, dangling, normalised, sort_out
+from autotools.queries.found import Dangling, RequestFile, dangling, normalised, once, sort_out
 from autotools.queries.restbench import read_autotools, read_restbench
 from autotools.queries.toolbench import read_anytoolbench, read_toolbench
 from autotools.queries.worldtasks import read_tasks
@@ -17,6 +17,7 @@ __all__ = [
     "RequestFile",
     "dangling",
     "normalised",
+    "once",
     "read_anytoolbench",
     "read_autotools",
     "read_colt",

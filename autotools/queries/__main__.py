@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import DataError
 from autotools.listing import print_list, refuse_used
-from autotools.queries.found import Dangling, RequestFile, dangling, sort_out
+from autotools.queries.found import Dangling, RequestFile, dangling, once, sort_out
 from autotools.schema import ToolId, ToolSpec
 
 SHOWN = 20  # of dangling targets and of files that were not read
@@ -119,6 +120,7 @@ def _read_all(
     rows: list[_Row] = []
     unread: list[str] = []
     unknown: list[str] = []
+    first: dict[tuple[Any, ...], str] = {}
     for path in track(paths, "reading", console=Console(stderr=True), transient=True):
         name = path.name if path == root else path.relative_to(root).as_posix()
         try:
@@ -130,7 +132,7 @@ def _read_all(
         except DataError as error:
             unread.append(str(error))
             continue
-        for part in parts:
+        for part in (once(part, first) for part in parts):
             split = {task.split for _, task in part.tasks} if len(parts) > 1 else set()
             row_suite = suite or next((task.suite for _, task in part.tasks), suite_of(path, form))
             kept = sort_out(part, ids) if ids is not None else part

@@ -23,14 +23,23 @@ _TASK_KEYS = {"id", "suite", "split", "level", "query", "targets"}
 _VERB = re.compile(r"(GET|POST|PUT|PATCH|DELETE) ", re.I)
 
 
-def walk(path: Path) -> Iterator[Path]:
-    """What is read below ``path``: files in order, a COLT folder as one. Raises DataError if ``path`` is missing."""
+def walk(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
+    """What is read below ``path``: files in order, a COLT folder as one. Raises DataError if ``path`` is missing.
+
+    A file or folder that several names or links lead to comes once; ``seen`` holds what earlier walks have given.
+    """
+    seen = set() if seen is None else seen
+    if path.is_dir() or path.is_file():
+        real = path.resolve()
+        if real in seen:
+            return
+        seen.add(real)
     if is_colt(path) or path.is_file():
         yield path
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             if child.is_dir() or child.is_file():
-                yield from walk(child)
+                yield from walk(child, seen)
     else:
         raise DataError(f"{path} does not exist; give a request file or a folder of them")
 

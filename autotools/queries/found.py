@@ -87,6 +87,22 @@ def sort_out(found: RequestFile, corpus: Collection[ToolId]) -> RequestFile:
     return out
 
 
+def once(found: RequestFile, first: dict[tuple[Any, ...], str]) -> RequestFile:
+    """The same file with every request that an earlier file has, too, moved to the rejects.
+
+    Same means id, text and targets: files of two RestBench forms give different requests the same ids. ``first``:
+    the requests of earlier files, and in which file they stand; those of this one are added.
+    """
+    out = RequestFile(source=found.source, rejects=list(found.rejects), repaired=Counter(found.repaired))
+    for line, task in found.tasks:
+        if file := first.get((task.id, task.query, task.targets)):
+            out.reject(line, "request of an earlier file", f"{task.id} stands in {file}")
+        else:
+            out.tasks.append((line, task))
+    first.update(((task.id, task.query, task.targets), found.source) for _, task in out.tasks)
+    return out
+
+
 def dangling(found: RequestFile | Iterable[RequestFile], corpus: Collection[ToolId]) -> list[Dangling]:
     """The targets of kept requests that ``corpus`` does not hold, those that most requests want first."""
     wanted: dict[ToolId, list[tuple[str, int, str]]] = {}

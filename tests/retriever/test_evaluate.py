@@ -88,6 +88,22 @@ def test_bad_input_is_one_clear_line(tmp_path, ten_tools):
         main([*words, "--k", "0", "5"])
 
 
+def test_a_request_counts_once_however_often_its_file_is_named(tmp_path, ten_tools):
+    words = _write(tmp_path, ten_tools, REQUESTS)
+    folder = tmp_path / "requests"
+    folder.mkdir()
+    file = (tmp_path / "requests.jsonl").rename(folder / "requests.jsonl")
+    (folder / "again").symlink_to(folder)  # without an end
+    (folder / "linked.jsonl").symlink_to(file)
+    specs = load_tools(words[1])
+    once, _ = read_requests([str(file)], specs)
+    for paths in ([file, file], [file, folder], [folder, file], [folder, folder / "again" / "again"]):
+        assert read_requests([str(path) for path in paths], specs)[0] == once
+    (tmp_path / "copy.jsonl").write_text(file.read_text())
+    twice, rows = read_requests([str(folder), str(tmp_path / "copy.jsonl")], specs)
+    assert twice == once and [(row["read"], row["kept"], row["rejected"]) for row in rows] == [(5, 4, 1), (5, 0, 5)]
+
+
 @pytest.fixture(scope="module")
 def real(shared_data, tmp_path_factory):
     """Figures of the command on the real corpus and the 405 StableToolBench requests, and its arguments."""

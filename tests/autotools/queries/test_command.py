@@ -157,6 +157,18 @@ def test_command_without_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert leave.value.code == 0 and "--corpus" in capsys.readouterr().out
 
 
+def test_a_request_of_an_earlier_file_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder_of_all(tmp_path / "all") / "any.json"
+    (tmp_path / "two").mkdir()
+    for name in ("a.json", "b.json"):
+        (tmp_path / "two" / name).write_bytes(path.read_bytes())
+    (tmp_path / "two" / "loop").symlink_to(tmp_path / "two")
+    assert main([str(tmp_path / "two"), "--out", str(tmp_path / "tasks.jsonl")]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert [rows[name][1:4] for name in ("a.json", "b.json")] == [["1", "1", "0"], ["1", "0", "1"]]
+    assert len((tmp_path / "tasks.jsonl").read_text().splitlines()) == 1
+
+
 def test_corpus_may_be_documentation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = {"openapi": "3.0.0", "info": {"title": "Films"}, "paths": {"/a": {"get": {"responses": {}}}}}
     path = write(tmp_path / "docs/films_oas.json", document)
