@@ -94,12 +94,8 @@ def evaluate(args: SelectionArgs, others: Sequence[str]) -> dict[str, Any]:
     empty_ok = tasks is not None
     trajectories = read_trajectories(Path(args.predictions), empty_ok=empty_ok)
     scores = score_tasks(trajectories, tasks)
-    paired = {
-        other: paired_table(
-            scores, score_tasks(read_trajectories(Path(other), empty_ok=empty_ok), tasks), seed=args.seed
-        )
-        for other in others
-    }
+    compared = {other: score_tasks(read_trajectories(Path(other), empty_ok=empty_ok), tasks) for other in others}
+    paired = {other: paired_table(scores, rows, seed=args.seed) for other, rows in compared.items()}
     extras, notes = beside(args, tasks, trajectories, specs)
     return {
         "predictions": {"file": args.predictions, "sha256": sha256_file(args.predictions)},
@@ -110,6 +106,7 @@ def evaluate(args: SelectionArgs, others: Sequence[str]) -> dict[str, Any]:
         "groups": table_of(group_scores(scores), seed=args.seed),
         "by_num_targets": table_of(target_groups(scores), seed=args.seed),
         "paired": paired,
+        "paired_missing": {other: _missing(rows, other) for other, rows in compared.items()},
         "retriever": {**notes, **_beside_tables(scores, extras, args.seed)},
     }
 

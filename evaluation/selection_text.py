@@ -17,6 +17,8 @@ def print_result(result: dict[str, Any]) -> None:
     print(f"\n{_counts_text(result)}")
     for other, table in result["paired"].items():
         print(f"\ndifference to {other}, paired by task, 95 % interval")
+        if missing := result["paired_missing"][other]:
+            print(f"{len(missing)} tasks without a prediction there{_named(missing)}")
         print("\n".join(text_differences(table, key) for key in COMPARED))
     retriever = result["retriever"]
     print(f"\nbeside the retriever{_limits_text(retriever['ceiling'])}")
@@ -34,11 +36,13 @@ def _counts_text(result: dict[str, Any]) -> str:
     if not result["tasks"]:
         return f"{counts['predictions']} predictions, no --tasks: a task without a row cannot be seen"
     text = f"{counts['tasks']} tasks of {result['tasks']}, {len(missing)} without a prediction"
-    if missing:
-        rest = len(missing) - SHOWN_MISSING
-        named = [f"{task} ({reason})" for task, reason in list(missing.items())[:SHOWN_MISSING]]
-        text += " (they count as failed): " + ", ".join(named) + (f" and {rest} more" if rest > 0 else "")
-    return text
+    return text + (_named(missing) if missing else "")
+
+
+def _named(missing: dict[str, str]) -> str:
+    rest = len(missing) - SHOWN_MISSING
+    named = [f"{task} ({reason})" for task, reason in list(missing.items())[:SHOWN_MISSING]]
+    return " (they count as failed): " + ", ".join(named) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _limits_text(ceiling: Any) -> str:

@@ -87,6 +87,10 @@ def test_the_tasks_that_a_run_left_are_the_default(tasks, tmp_path, capsys):
     assert result["missing"]["test-train"] == "HTTP 500" and result["missing"]["test-tram"] == "no prediction"
     (pair,) = result["paired"].values()  # the other run answered nothing at all: every task counts as failed
     assert pair["overall"]["match"]["diff"] == pytest.approx(1 / 6)
+    (missing,) = result["paired_missing"].values()
+    assert set(missing) == {task.id for task in tasks}
+    told = capsys.readouterr().out
+    assert "6 tasks without a prediction there (they count as failed): test-hotel (no prediction), " in told
 
 
 def test_request_files_in_their_own_form_fix_the_denominators(world, tmp_path, capsys):
