@@ -19,7 +19,7 @@ from autotools.errors import ConfigError, DataError
 
 RECORDED, PREDICTED = "trajectories.jsonl", "predictions.jsonl"
 PLACES = (RECORDED, f"rl/{RECORDED}", PREDICTED)
-PIPED_WIDTH = 80
+PIPED_WIDTH, MIN_WIDTH = 80, 20
 
 
 @dataclass(kw_only=True)
@@ -33,6 +33,10 @@ class ShowArgs:
     task: str = field(default="", metadata={"help": "only groups of the task with this id, in full"})
     html: str = field(default="", metadata={"help": "write a page with everything recorded to this file instead"})
     width: int = field(default=0, metadata={"help": "columns; default: the terminal's, 80 in a pipe"})
+
+    def __post_init__(self) -> None:
+        if self.width != 0 and self.width < MIN_WIDTH:
+            raise ValueError(f"width must be {MIN_WIDTH} columns or more (0: the terminal's), got {self.width}")
 
 
 def find_file(run: str) -> Path:

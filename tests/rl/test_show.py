@@ -121,6 +121,8 @@ def test_bad_use(run: Path, tmp_path: Path) -> None:
         ([str(run), "--step", "0", "--group", "1", "--rollout", "3"], "there are 1, 2"),
         ([str(run), "--task", "nobody"], "'nobody'"),
         ([str(run), "--html", "page.txt"], "ends in .html"),
+        ([str(run), "--width", "-4"], "width must be 20 columns or more .*got -4"),
+        ([str(run), "--width", "19"], "got 19"),
     ):
         with pytest.raises(ConfigError, match=words):
             show.main(argv)
