@@ -247,6 +247,8 @@ def read_trajectories(path: Path, *, empty_ok: bool = False) -> list[Trajectory]
     trajectories = read_jsonl(path, Trajectory)
     if not trajectories and not empty_ok:
         raise DataError(f"{path}: no predictions; run python -m evaluation.run first")
+    if empty := [row.task_id for row in trajectories if not row.targets]:
+        raise DataError(f"{path}: {len(empty)} predictions have no targets, first {empty[0]!r}; nothing can be scored")
     return trajectories
 
 

@@ -191,6 +191,11 @@ def test_bad_use_is_said_before_any_table(world, tasks, tmp_path, capsys):
     with pytest.raises(DataError, match="1 predictions of tasks that are not"):
         write_jsonl(tmp_path / "five.jsonl", tasks[1:])
         selection.main([predictions, "--tasks", str(tmp_path / "five.jsonl")])
+    aimless = tmp_path / "aimless.jsonl"
+    write_jsonl(aimless, [play(tasks[0], (), ()), play(tasks[1].model_copy(update={"targets": ()}), (), ())])
+    for words in ([str(aimless)], [predictions, "--baseline", str(aimless)]):
+        with pytest.raises(DataError, match="aimless.jsonl: 1 predictions have no targets, first 'test-train'"):
+            selection.main(words)
     (tmp_path / "o.json").write_text("{}")
     with pytest.raises(ConfigError, match="exists; give another name"):
         selection.main([predictions, "--out", str(tmp_path / "o.json")])
