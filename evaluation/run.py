@@ -23,6 +23,7 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.llm.endpoint import EndpointSettings
+from autotools.locking import only_process
 from autotools.rundir import check_run, open_run, sha256_file, write_json, write_jsonl, write_manifest
 from autotools.schema import Task
 from autotools.search.episode import SearchSettings
@@ -139,11 +140,12 @@ def main(argv: list[str] | None = None) -> int:
         print(f"would play {args.split} of {args.queries or args.world} with {', '.join(policies)} into {args.out}")
         return 0
     inputs = read_inputs(args, search, endpoint, policies)
-    run = open_run(args.out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
-    result = evaluate(args, policies, inputs, run.path)
-    write_json(run.path / "metrics.json", result)
-    files += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]
-    write_manifest(run.path, stage="eval", inputs=files, counts=result["counts"], seed=args.seed)
+    with only_process(args.out):
+        run = open_run(args.out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
+        result = evaluate(args, policies, inputs, run.path)
+        write_json(run.path / "metrics.json", result)
+        files += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]
+        write_manifest(run.path, stage="eval", inputs=files, counts=result["counts"], seed=args.seed)
     for name, table in result["policies"].items():
         print(f"\n{name}  ({result['notes'][name]['kind']})\n{text_table(table)}")
     for name, table in result["paired"].items():

@@ -46,6 +46,9 @@ def test_kill_9_loses_one_chunk_at_most(nouns_world, tmp_path, chat_server, noun
     process = subprocess.Popen([sys.executable, "-m", "evaluation.run", *words], stderr=subprocess.PIPE, text=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
     assert stuck.wait(60), process.communicate(timeout=5)
+    for again in ("--resume", "--overwrite"):
+        with pytest.raises(RunFolderError, match=f"in use by the process with pid {process.pid};"):
+            run.main([*words, again])
     process.send_signal(signal.SIGKILL)
     process.communicate()
     free.set()
@@ -60,7 +63,8 @@ def test_kill_9_loses_one_chunk_at_most(nouns_world, tmp_path, chat_server, noun
     assert len(asked) - before == 2 * 4 and not again
     assert run.main(command(nouns_world, tmp_path / "whole", server.url)) == 0
     assert result(out) == result(tmp_path / "whole")
-    assert json.loads((out / "run.json").read_text())["resumed"]
+    assert len(json.loads((out / "run.json").read_text())["resumed"]) == 1
+    assert not list(tmp_path.glob(".*.lock"))
 
 
 def test_a_resumption_with_other_keys_requests_or_tools_is_refused(nouns_world, tmp_path, chat_server, noun_model):
