@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from autotools.errors import DataError, RunFolderError, WriteError
 
 M = TypeVar("M", bound=BaseModel)
+Keys = Collection[str]
 _PACKAGES = ("torch", "transformers", "trl", "deepspeed", "peft", "accelerate", "datasets")
 _HOW_TO_RUN = {"resume", "overwrite", "dry_run", "resume_from_checkpoint"}  # may differ on resuming
 _MARKERS = ("run.json", "run_config.json", "manifest.json")
@@ -280,9 +281,12 @@ def _named(path: Path | str) -> Path:
     return Path(path)
 
 
-def check_run(path: Path | str, config: dict[str, Any], *, resume: bool | None = None, overwrite: bool = False) -> str:
+def check_run(
+    path: Path | str, config: dict[str, Any], *, resume: bool | None = None, overwrite: bool = False, free: Keys = ()
+) -> str:
     """What claiming ``path`` would do: ``start``, ``overwrite`` or ``resume``. Changes nothing; so for ``--dry_run``.
 
+    ``free``: dotted keys of the config that a resumption may change.
     Raises RunFolderError where ``open_run`` would: a used folder without ``resume`` or ``overwrite``, an overwrite of
     a folder without our marker, a resumption under another config.
     """
@@ -301,8 +305,8 @@ def check_run(path: Path | str, config: dict[str, Any], *, resume: bool | None =
         saved = path / "run_config.json"
         if not saved.is_file():
             raise RunFolderError(f"{path} has no run_config.json, so it cannot be resumed; choose another folder")
-        differing = config_differences(json.loads(saved.read_text(encoding="utf-8")), config)
-        if differing:
+        differences = config_differences(json.loads(saved.read_text(encoding="utf-8")), config)
+        if differing := [key for key in differences if key not in free]:
             keys = ", ".join(differing)
             raise RunFolderError(
                 f"config differs in [{keys}]; start a new run or pass --resume with the saved file {saved}"
@@ -318,9 +322,9 @@ def _is_half(path: Path) -> bool:
     return path.name.startswith(".") and path.suffix == ".tmp"
 
 
-def _claim(path: Path, config: dict[str, Any], resume: bool | None, overwrite: bool) -> bool:
+def _claim(path: Path, config: dict[str, Any], resume: bool | None, overwrite: bool, free: Keys) -> bool:
     """Make ``path`` this run's folder; True if it continues an earlier run. Raises RunFolderError as ``check_run``."""
-    what = check_run(path, config, resume=resume, overwrite=overwrite)
+    what = check_run(path, config, resume=resume, overwrite=overwrite, free=free)
     if resume and path.is_dir():
         for half in filter(_is_half, list(path.iterdir())):
             half.unlink(missing_ok=True)
@@ -357,13 +361,19 @@ def claimed_folder() -> Path | None:
 
 
 def open_run(
-    path: Path | str, config: dict[str, Any], *, seed: int, resume: bool | None = None, overwrite: bool = False
+    path: Path | str,
+    config: dict[str, Any],
+    *,
+    seed: int,
+    resume: bool | None = None,
+    overwrite: bool = False,
+    free: Keys = (),
 ) -> RunDir:
     """Claim a run folder; write ``run_config.json`` (resolved) and ``run.json`` (command, commit, versions, seed).
 
-    ``resume`` is None for commands that cannot continue a run. Only rank 0 claims and writes; other ranks get a
-    read-only RunDir. Raises RunFolderError on a folder in use, a resume under another config, or an overwrite of a
-    folder that is not ours.
+    ``resume`` is None for commands that cannot continue a run; ``free`` as in ``check_run``. Only rank 0 claims and
+    writes; other ranks get a read-only RunDir. Raises RunFolderError on a folder in use, a resume under another
+    config, or an overwrite of a folder that is not ours.
     """
     path = _named(path)
     if int(os.environ.get("RANK", "0")) != 0:
@@ -376,7 +386,7 @@ def open_run(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     record = path / "run.json"
-    if _claim(path, config, resume, overwrite):
+    if _claim(path, config, resume, overwrite, free):
         first = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {**start}
         first.setdefault("resumed", []).append(start)
         write_json(record, first)

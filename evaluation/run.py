@@ -39,7 +39,7 @@ from evaluation.policies import (
     open_model,
     parse_policies,
 )
-from evaluation.run_inputs import EvalArgs, Inputs, input_files, read_inputs
+from evaluation.run_inputs import MAY_DIFFER, EvalArgs, Inputs, input_files, read_inputs
 from evaluation.selection import UNSEEN, compare, score_tasks, text_differences, text_table
 from evaluation.suites import draw
 from retriever import cpu_threads
@@ -134,14 +134,15 @@ def main(argv: list[str] | None = None) -> int:
     files = input_files(args)
     for path in files:
         sha256_file(path)  # a missing world is said before any folder is made
+    claim: dict[str, Any] = {"resume": args.resume, "overwrite": args.overwrite, "free": MAY_DIFFER}
     if config.dry_run:
         check_policies(policies, endpoint)
-        check_run(args.out, config.resolved(), resume=args.resume, overwrite=args.overwrite)
+        check_run(args.out, config.resolved(), **claim)
         print(f"would play {args.split} of {args.queries or args.world} with {', '.join(policies)} into {args.out}")
         return 0
     inputs = read_inputs(args, search, endpoint, policies)
     with only_process(args.out):
-        run = open_run(args.out, config.resolved(), seed=args.seed, resume=args.resume, overwrite=args.overwrite)
+        run = open_run(args.out, config.resolved(), seed=args.seed, **claim)
         result = evaluate(args, policies, inputs, run.path)
         write_json(run.path / "metrics.json", result)
         files += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from retriever.engine import SearchEngine
 
 CHUNK_ROUNDS = 4  # several batches at once, so that each can hold contexts of one length
+_HOW_TO_ASK = (
+    "concurrency",
+    "key_env",
+    "attempts",
+    "backoff_s",
+    "max_backoff_s",
+    "attempt_timeout_s",
+    "total_timeout_s",
+)
+MAY_DIFFER = ("out", *(f"endpoint.{key}" for key in _HOW_TO_ASK))  # on resuming: where and how, not what is played
 
 
 @dataclass(kw_only=True)

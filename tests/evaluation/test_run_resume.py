@@ -90,6 +90,24 @@ def test_a_resumption_with_other_keys_requests_or_tools_is_refused(nouns_world, 
     assert run.main([*words, "--limit", "5", "--overwrite"]) == 0
 
 
+def test_a_resumption_may_ask_otherwise_and_name_the_folder_otherwise(
+    nouns_world, tmp_path, chat_server, noun_model, monkeypatch
+):
+    server, out = chat_server(lambda body: (200, noun_model(body))), tmp_path / "o"
+    assert run.main(command(nouns_world, out, server.url, "--limit", "4")) == 0
+    first = result(out)
+    monkeypatch.setenv("MY_KEY", "k")
+    otherwise = ["--endpoint.concurrency", "3", "--endpoint.key_env", "MY_KEY", "--endpoint.attempts", "2"]
+    otherwise += ["--endpoint.backoff_s", "0.5", "--endpoint.total_timeout_s", "60", "--limit", "4", "--resume"]
+    monkeypatch.chdir(tmp_path)
+    moved = out.rename(tmp_path / "moved")
+    for name in (moved, f"{moved}/", "moved", "./moved/"):
+        assert run.main(command(nouns_world, name, server.url, *otherwise)) == 0
+        assert result(moved) == first
+    with pytest.raises(RunFolderError, match=r"config differs in \[endpoint.model\]"):
+        run.main(command(nouns_world, moved, server.url, *otherwise, "--endpoint.model", "n"))
+
+
 def test_a_changed_checkpoint_is_refused(nouns_world, tmp_path, monkeypatch):
     import autotools.llm.local
     from evaluation import policies
