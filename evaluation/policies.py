@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autotools.errors import ConfigError, DataError, ProviderError
-from autotools.llm.endpoint import EndpointSettings, read_key, split_url
+from autotools.llm.endpoint import EndpointSettings, check_url, read_key, split_url
 from autotools.llm.loading import check_model
 from autotools.schema import Task, Trajectory
 from autotools.search.answer import NameIndex
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BASELINES = ("bm25", "one_shot")
 VLLM = "vllm:"
 FORMS = "name=bm25, name=one_shot, name=CHECKPOINT, name=vllm:CHECKPOINT or name=http://HOST:PORT/v1"
+_HOST_PORT = re.compile(r"[A-Za-z0-9_.-]+:\d+(/|#|$)")
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
 
 
@@ -63,14 +64,17 @@ def derived_name(source: str) -> str:
 
 def check_policies(policies: dict[str, str], endpoint: EndpointSettings) -> None:
     """Raise DataError for a source that is no model, or one of our runs that has not finished, ConfigError for a key
-    that is not set. Asks no endpoint."""
+    that is not set or an address that is none. Asks no endpoint."""
     for label, source in policies.items():
         try:
             if source in BASELINES:
                 continue
             if is_url(source):
+                check_url(source)
                 read_key(endpoint)
                 continue
+            if _HOST_PORT.match(source):
+                raise ConfigError(f"policy {label}: {source!r} reads like an address; write http://{source}")
             if source.startswith(VLLM):
                 from autotools.llm.offline import check_installed
 

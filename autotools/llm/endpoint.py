@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from autotools.errors import ConfigError, ProviderError
 from autotools.llm.replies import Reply, read_reply
@@ -56,6 +57,25 @@ def split_url(source: str) -> tuple[str, str]:
     return address.rstrip("/"), model
 
 
+def check_url(source: str) -> None:
+    """Raise ConfigError for an address with a password (it would be written into the run's files), or with the path of
+    one request. A password is not repeated."""
+    address, _ = split_url(source)
+    try:
+        host = urlsplit(address).netloc
+    except ValueError as error:
+        raise ConfigError(f"{address!r} is no address ({error}); write http://HOST:PORT/v1") from error
+    if "@" in host:
+        shown = host.rpartition("@")[2]
+        raise ConfigError(
+            f"the address of {shown} holds a user name or password, which a run writes down; leave it out and name the "
+            "variable that holds a key: --endpoint.key_env NAME"
+        )
+    if "/chat/completions" in address:
+        whole = address.partition("/chat/completions")[0]
+        raise ConfigError(f"{address} is the address of one kind of request; leave that part out: {whole}")
+
+
 def read_key(settings: EndpointSettings) -> str:
     """The API key, or "" where no variable is named. Raises ConfigError if the variable is not set."""
     if not settings.key_env:
@@ -74,6 +94,7 @@ class ChatEndpoint:
 
     def __init__(self, source: str, settings: EndpointSettings | None = None, *, seed: int = 0) -> None:
         self.settings = settings or EndpointSettings()
+        check_url(source)
         self.url, named = split_url(source)
         self._key = read_key(self.settings)
         self._random = random.Random(seed)
@@ -172,6 +193,8 @@ class ChatEndpoint:
 
     def _for_good(self, status: int, path: str, reason: str) -> str:
         text = f"endpoint {self.url}{path}: {self._clean(reason)}"
+        if status in (401, 403) and self._key:
+            return f"{text}; the key in the variable {self.settings.key_env} was refused"
         if status in (401, 403):
             return f"{text}; name the variable that holds a key for it: --endpoint.key_env NAME"
         if status == 404:

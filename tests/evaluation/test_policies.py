@@ -41,6 +41,17 @@ def test_what_is_not_there_is_said_before_the_run(nouns_world, tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             run.main([*arguments, source])
+    for source, message in (
+        ("http://me:geheim@127.0.0.1:9/v1#m", "address of 127.0.0.1:9 holds a user name or password.*endpoint.key_env"),
+        ("http://geheim@h/v1", "address of h holds"), ("http://[1/v1", "is no address"),
+        ("http://h:9/v1/chat/completions#m", "leave that part out: http://h:9/v1$"),
+        ("127.0.0.1:9/v1", "policy v1: '127.0.0.1:9/v1' reads like an address; write http://127"),
+        ("localhost:9", "write http://localhost:9"),
+    ):  # fmt: skip
+        for dry in (arguments, [word for word in arguments if word != "--dry_run"]):
+            with pytest.raises(ConfigError, match=message) as caught:
+                run.main([*dry, source])
+            assert "geheim" not in str(caught.value)
     assert run.main([*arguments, "http://127.0.0.1:9/v1"]) == 0  # a dry run asks nobody
     for words, message in (
         (["--encoder", "no-such"], "no-such"), (["--endpoint.attempts", "0"], "attempts must be above 0"),

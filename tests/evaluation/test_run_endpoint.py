@@ -122,5 +122,8 @@ def test_a_key_is_read_from_the_variable_and_written_nowhere(
     assert len(texts) > 5 and not [text for text in texts if "sk-very-secret" in text]
     refusing = chat_server(lambda body: (401, {"error": {"message": "who are you"}}))
     words = ["--policies", f"a={refusing.url}#m", "--out", str(tmp_path / "p")]
-    with pytest.raises(ProviderError, match="HTTP 401: who are you; name the variable that holds a key"):
+    with pytest.raises(ProviderError, match="HTTP 401: who are you; the key in the variable MY_KEY was refused"):
         run.main([*arguments, *words])
+    words = ["--world", str(nouns_world), "--policies", f"a={refusing.url}#m", "--out", str(tmp_path / "p")]
+    with pytest.raises(ProviderError, match="HTTP 401: who are you; name the variable that holds a key"):
+        run.main(words)
