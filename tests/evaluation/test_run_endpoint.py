@@ -124,6 +124,6 @@ def test_a_key_is_read_from_the_variable_and_written_nowhere(
     words = ["--policies", f"a={refusing.url}#m", "--out", str(tmp_path / "p")]
     with pytest.raises(ProviderError, match="HTTP 401: who are you; the key in the variable MY_KEY was refused"):
         run.main([*arguments, *words])
-    words = ["--world", str(nouns_world), "--policies", f"a={refusing.url}#m", "--out", str(tmp_path / "p")]
+    words = ["--world", str(nouns_world), "--policies", f"a={refusing.url}#m", "--out", str(tmp_path / "q")]
     with pytest.raises(ProviderError, match="HTTP 401: who are you; name the variable that holds a key"):
         run.main(words)

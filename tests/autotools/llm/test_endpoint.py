@@ -110,7 +110,8 @@ def test_nobody_there_is_a_reason():
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(401, "the key in the variable SOME_KEY was refused"), (403, "SOME_KEY was refused"), (404, "as the endpoint's /models lists it"),
+    [(401, "the key in the variable SOME_KEY was refused"), (403, "SOME_KEY was refused"),
+     (404, "as the endpoint's /models lists it"),
      (307, "not the address of such a service")],
 )  # fmt: skip
 def test_what_is_refused_for_good_stops_at_once_and_hides_the_key(chat_server, monkeypatch, status, hint):
