@@ -6,13 +6,14 @@ second call in a turn, arguments that are no JSON or an unknown tool are observa
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotools.search.episode import Episode
 from autotools.search.observation import ONE_CALL_NOTE
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+CHARS_PER_TOKEN = 16  # more than the text of any budget that a server kept to
 MALFORMED = "malformed_arguments"  # servers refuse a history whose arguments are no JSON object
 
 
@@ -73,6 +74,14 @@ def turn_text(reply: Reply) -> str:
     return "\n".join(parts)
 
 
+def within(reply: Reply, tokens: int) -> Reply:
+    """The reply of a server that ignored the limit, cut as sampling here would have been; any other as it is."""
+    limit = CHARS_PER_TOKEN * tokens
+    if len(reply.content) + sum(len(call.name) + len(call.arguments) for call in reply.calls) <= limit:
+        return reply
+    return replace(reply, content=turn_text(reply)[:limit], calls=(), finished=False)
+
+
 @dataclass(kw_only=True)
 class Conversation:
     """The messages of one episode as the endpoint is told them. ``used``: tokens after the prompt so far.
@@ -91,12 +100,17 @@ class Conversation:
 
     def body(self) -> dict[str, Any]:
         """The request for the next turn; the model's name is the endpoint's business. Greedy."""
-        settings = self.episode.settings
-        room = max(1, min(settings.turn_tokens, settings.total_tokens - self.used))
+        room = self._room()
         return {"messages": self.messages, "tools": self.episode.tools, "temperature": 0, "max_tokens": room}
+
+    def _room(self) -> int:
+        """Tokens that the next turn may have."""
+        settings = self.episode.settings
+        return max(1, min(settings.turn_tokens, settings.total_tokens - self.used))
 
     def take(self, reply: Reply) -> None:
         """Step the episode with a reply, and remember the turn as the endpoint wants to be reminded of it."""
+        reply = within(reply, self._room())
         text = turn_text(reply)
         if reply.prompt_tokens is not None and reply.completion_tokens is not None:
             self._prompt_tokens = reply.prompt_tokens if self._prompt_tokens is None else self._prompt_tokens

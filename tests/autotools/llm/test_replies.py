@@ -183,6 +183,23 @@ def test_a_cut_turn_is_truncated_and_an_answer_ends(conversation, ten_tools):
     assert talk.episode.stop_reason is StopReason.EMPTY_ANSWER and talk.episode.selection is None
 
 
+def test_a_reply_beyond_all_limits_is_a_truncated_turn_and_never_kept_whole(conversation, ten_tools):
+    answer = answer_text([str(ten_tools[1].id)])
+    for said, kind in (
+        (reply(content="so " * 999_999), "truncated"),
+        (reply(content="so " * 999 + answer), "truncated"),
+        (reply(("c", json.dumps({"query": "x" * 999_999}))), "truncated"),
+        (reply(*((str(number), '{"query": "room"}') for number in range(99))), "truncated"),
+        (reply(content=answer + "so " * 999_999), "answer"),
+        (reply(content="x" * 640), "empty_answer"),
+    ):
+        talk = conversation(turn_tokens=40)
+        talk.take(said)
+        assert [event.kind.value for event in talk.episode.events] == [kind] and talk.episode.done
+        assert len(talk.episode.events[0].text) <= 16 * 40 and len(json.dumps(talk.messages[-1])) < 2_000
+    assert Conversation.of(talk.episode).body()["max_tokens"] == 40
+
+
 def test_without_reported_tokens_a_quarter_of_the_bytes_counts(conversation):
     talk = conversation()
     talk.take(reply(("c", '{"query": "room"}')))
