@@ -27,5 +27,14 @@ def refuse_used(out: str | None, rejects: str | None, overwrite: bool) -> None:
     for key, name in (("out", out), ("rejects", rejects)):
         if name and Path(name).exists() and not overwrite:
             raise ConfigError(f"--{key} {name} exists; give another name, or --overwrite")
-    if out and out == rejects:
+    if out and rejects and Path(out).resolve() == Path(rejects).resolve():
         raise ConfigError(f"--out and --rejects are both {out}")
+
+
+def refuse_inputs(out: str | None, rejects: str | None, inputs: Iterable[Path]) -> None:
+    """Raise ConfigError if ``--out`` or ``--rejects`` is a file that is read, also as one of a folder among them."""
+    read = {path.resolve() for path in inputs}
+    for key, name in (("out", out), ("rejects", rejects)):
+        path = Path(name).resolve() if name else None
+        if path and (path in read or (path.is_file() and path.parent in read)):
+            raise ConfigError(f"--{key} {name} is one of the files that are read; give another name")

@@ -15,7 +15,7 @@ from autotools.config import load_config, run_main
 from autotools.docs import AUTH_NOTE
 from autotools.docs.reading import Reading
 from autotools.errors import ConfigError, DataError
-from autotools.listing import print_list, refuse_used
+from autotools.listing import print_list, refuse_inputs, refuse_used
 from autotools.schema import ToolId, ToolSpec
 
 SHOWN = 20  # files that were not read
@@ -42,7 +42,7 @@ class Found:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Read, print, write. Returns 0; raises DataError if nothing could be read, ConfigError on a used --out."""
+    """Read, print, write. Returns 0; raises DataError if there is no tool, ConfigError on an --out in use or read."""
     config = load_config(
         argv, {"": DocsArgs}, prog="python -m autotools.docs", description=__doc__ or "", positional="path"
     )
@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.form and args.form not in forms():
         raise ConfigError(f"no form {args.form!r}; known are {', '.join(forms())}")
     files = walk(Path(args.path))
+    refuse_inputs(args.out, args.rejects, files)
     if config.dry_run:
         print(f"would look at {len(files)} files in {args.path}" + (f" and write {args.out}" if args.out else ""))
         return 0
@@ -65,6 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         )
     _print(found, len(specs), clashes)
     _write(args, found, specs, clashes)
+    if not specs:
+        documents = sum(reading.read for reading in found.readings.values())
+        raise DataError(f"{args.path}: none of {documents} documents gives a tool; why stands above")
     return 0
 
 
@@ -152,7 +156,7 @@ def _write(args: DocsArgs, found: Found, specs: Sequence[ToolSpec], clashes: lis
     if args.rejects:
         rows = [row | {"source": name} for name, reading in found.readings.items() for row in reading.rejects]
         write_jsonl(args.rejects, [*rows, *clashes])
-    if args.out:
+    if args.out and specs:
         write_jsonl(args.out, specs)
 
 

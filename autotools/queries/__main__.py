@@ -14,7 +14,7 @@ from typing import Any
 
 from autotools.config import load_config, run_main
 from autotools.errors import DataError
-from autotools.listing import print_list, refuse_used
+from autotools.listing import print_list, refuse_inputs, refuse_used
 from autotools.queries.found import Dangling, RequestFile, dangling, once, sort_out
 from autotools.schema import ToolId, ToolSpec
 
@@ -46,7 +46,7 @@ class _Row:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Read, print, write. Returns 0; raises DataError if no request file is found or read, or a file is missing."""
+    """Read, print, write. Returns 0; raises DataError if no request can be used, or a file is missing."""
     config = load_config(
         argv, {"": QueriesArgs}, prog="python -m autotools.queries", description=__doc__ or "", positional="path"
     )
@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     from autotools.queries.forms import walk
 
     paths = list(walk(Path(args.path)))
+    refuse_inputs(args.out, args.rejects, [*paths, *([Path(args.corpus)] if args.corpus else [])])
     if config.dry_run:
         print(f"would look at {len(paths)} files in {args.path}" + (f" and write {args.out}" if args.out else ""))
         return 0
@@ -67,6 +68,9 @@ def main(argv: list[str] | None = None) -> int:
     lost = dangling([row.found for row in rows], ids) if ids is not None else []
     _write(args, rows)  # first: a reader that leaves (``| head``) costs no file
     _print(rows, lost, ids, unread + corpus_unread, unknown)
+    if not any(row.kept.tasks for row in rows):
+        requests = sum(row.found.read for row in rows)
+        raise DataError(f"{args.path}: none of {requests} requests can be used; why stands above")
     return 0
 
 
@@ -189,7 +193,7 @@ def _write(args: QueriesArgs, rows: Sequence[_Row]) -> None:
 
     if args.rejects:
         write_jsonl(args.rejects, (reject for row in rows for reject in row.kept.rejects))
-    if args.out:
+    if args.out and any(row.kept.tasks for row in rows):
         write_jsonl(args.out, (task for row in rows for _, task in row.kept.tasks))
 
 

@@ -130,6 +130,16 @@ def test_nothing_to_read_is_one_error(folder: Path, tmp_path: Path, capsys: pyte
         main([str(folder / "half.json.gz")])
     with pytest.raises(ConfigError, match="no form 'x'; known are openapi"):
         main([str(folder), "--form", "x"])
+    for key in ("--out", "--rejects"):
+        for words in ([str(folder)], [str(folder / "spec.json")]):
+            with pytest.raises(ConfigError, match=f"{key} .*spec.json is one of the files that are read"):
+                main([*words, key, str(folder / "C" / ".." / "spec.json"), "--overwrite"])
+    (folder / "empty.json").write_text(json.dumps(TOOL | {"api_list": [{"name": ""}, "x"]}))
+    out, rejects = tmp_path / "none.jsonl", tmp_path / "rejects.jsonl"
+    with pytest.raises(DataError, match="empty.json: none of 2 documents gives a tool; why stands above"):
+        main([str(folder / "empty.json"), "--out", str(out), "--rejects", str(rejects)])
+    assert not out.exists() and len(read_jsonl(rejects)) == 2 and "1 x empty name" in capsys.readouterr().out
+    (folder / "empty.json").unlink()
     assert main([str(folder), "--dry_run", "--out", str(tmp_path / "t.jsonl")]) == 0
     assert "would look at 7 files" in capsys.readouterr().out and not (tmp_path / "t.jsonl").exists()
 

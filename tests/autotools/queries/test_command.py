@@ -138,6 +138,10 @@ def test_command_counts_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(ConfigError, match="exists; give another name, or --overwrite"):
         main(argv)
     assert main([*argv, "--overwrite"]) == 0
+    for key in ("--out", "--rejects"):
+        for used in ("any.json", "Lens/corpus.jsonl"):
+            with pytest.raises(ConfigError, match=f"{key} .*{used} is one of the files that are read"):
+                main([str(root), key, str(root / "x" / ".." / used), "--overwrite"])
 
 
 def test_command_without_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +181,10 @@ def test_corpus_may_be_documentation(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert [(s.method, s.path) for s in specs] == [("GET", "/a")] and unread == []
     requests = write(tmp_path / "films.json", [{"query": "e", "solution": ["GET /a", "GET /b"]}])
     (path.parent / "more.json.gz").write_bytes(b"not packed")
-    assert main([str(requests), "--corpus", str(path.parent)]) == 0
+    lost = ["--out", str(tmp_path / "t.jsonl"), "--rejects", str(tmp_path / "r.jsonl")]
+    with pytest.raises(DataError, match="films.json: none of 1 requests can be used; why stands above"):
+        main([str(requests), "--corpus", str(path.parent), *lost])
+    assert not (tmp_path / "t.jsonl").exists() and len(read_jsonl(tmp_path / "r.jsonl")) == 1
     text = capsys.readouterr().out
     assert rows_of(text) == {"films.json": ["restbench", "1", "0", "1", "0", "2", "1"]}
     assert "restbench.films.get_b: wanted 1 times" in text
