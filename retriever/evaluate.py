@@ -55,14 +55,20 @@ class EvaluateArgs:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Evaluate, print, write. Returns 0; raises AutoToolsError if no encoder could be opened or no request is left."""
+    """Evaluate, print, write. Returns 0.
+
+    Raises AutoToolsError for an unknown encoder, or if none could be opened or no request is left.
+    """
     config = load_config(argv, {"": EvaluateArgs}, prog="python -m retriever.evaluate", description=__doc__ or "")
     args = config.top(EvaluateArgs)
     cpu_threads.set_threads(args.threads)
     if args.out and Path(args.out).exists() and not args.overwrite:
         raise ConfigError(f"--out {args.out} exists; give another name, or --overwrite")
     from retriever.corpus import find_corpus, read_corpus
+    from retriever.engine import check_encoder
 
+    for encoder in args.encoder:  # a slip of the pen; what is known but not here is listed with its command instead
+        check_encoder(encoder)
     if config.dry_run:
         find_corpus(args.corpus)
         print(

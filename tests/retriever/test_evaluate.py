@@ -12,7 +12,7 @@ from retriever.bm25 import BM25Engine
 from retriever.corpus import load_tools
 from retriever.evaluate import main, read_requests
 
-UNKNOWN = "no-such-encoder-here"
+MISSING = "minilm@no-such-folder"
 
 
 def _write(folder, ten_tools, requests):
@@ -67,13 +67,13 @@ def test_hand_worked_figures_and_counts(tmp_path, ten_tools, capsys):
 def test_several_encoders_one_table_and_the_command_for_the_missing_one(tmp_path, ten_tools, capsys):
     words = _write(tmp_path, ten_tools, REQUESTS)
     out = tmp_path / "metrics.json"
-    assert main([*words, "--encoder", "bm25", UNKNOWN, "--k", "5", "--out", str(out)]) == 0
+    assert main([*words, "--encoder", "bm25", MISSING, "--k", "5", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert set(found["encoders"]) == {"bm25"} and set(found["not_run"]) == {UNKNOWN}
+    assert set(found["encoders"]) == {"bm25"} and set(found["not_run"]) == {MISSING}
     shown = capsys.readouterr().out
-    assert f"not run: {UNKNOWN}" in shown and f"--encoder {UNKNOWN} --k 5" in shown
+    assert f"not run: {MISSING}" in shown and f"--encoder {MISSING} --k 5" in shown
     with pytest.raises(AutoToolsError):
-        main([*words, "--encoder", UNKNOWN])
+        main([*words, "--encoder", MISSING])
 
 
 def test_bad_input_is_one_clear_line(tmp_path, ten_tools):
@@ -84,6 +84,13 @@ def test_bad_input_is_one_clear_line(tmp_path, ten_tools):
         main([*words[:2], "--queries", words[1]])
     with pytest.raises(DataError, match="does not exist"):
         main([*words[:2], "--queries", str(tmp_path / "none")])
+    for more in (
+        ["--encoder", "minilmm"],
+        ["--encoder", "bm25", "minilmm"],
+        ["--encoder", "bm25", "minilmm", "--dry_run"],
+    ):
+        with pytest.raises(ConfigError, match="unknown encoder 'minilmm'; did you mean 'minilm'"):
+            main([*words, *more])
     with pytest.raises(ConfigError, match="k is 0"):
         main([*words, "--k", "0", "5"])
 
