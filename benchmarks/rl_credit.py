@@ -75,7 +75,7 @@ def measure(args: BenchArgs) -> dict[str, float]:
     import numpy as np
 
     from rl.credit import event_credit, first_found, outcome_credit, pack_rollouts
-    from rl.credit_options import CreditOptions
+    from rl.credit_options import PAPER, CreditOptions
     from rl.facts import rollout_facts
     from rl.metrics import step_metrics
     from rl.rewards import RewardOptions, reward_parts
@@ -86,7 +86,7 @@ def measure(args: BenchArgs) -> dict[str, float]:
     texts = [([names[i] for i in r["targets"]], [[names[i] for i in s] for s in r["shown"]]) for r in rollouts]
     found = [first_found(r["shown"], r["targets"]) + [[]] * r["answered"] for r in rollouts]
     columns = list(zip(*[(len(r["targets"]), r["answered"], r["reward"], r["group"]) for r in rollouts], strict=True))
-    batch, ours = pack_rollouts(found, *columns), CreditOptions()
+    batch, paper = pack_rollouts(found, *columns), PAPER
     rewards = RewardOptions()
     signed = CreditOptions(signed_search=0.1, useless_cost=0.1, unanswered_cost=1.0)
 
@@ -95,24 +95,24 @@ def measure(args: BenchArgs) -> dict[str, float]:
         for events, answered in zip(found, columns[1], strict=True):
             if answered:
                 events.append([])
-        return event_credit(pack_rollouts(found, *columns), ours)
+        return event_credit(pack_rollouts(found, *columns), paper)
 
     def everything() -> Any:
         facts = [rollout_facts(t, reward_parts(t, rewards), max_turns=args.events + 1) for t in trajectories]
         shown = [f.found for f in facts], [f.num_targets for f in facts], [f.answered for f in facts]
-        credit = event_credit(pack_rollouts(*shown, *columns[2:]), ours)
+        credit = event_credit(pack_rollouts(*shown, *columns[2:]), paper)
         return credit, step_metrics(facts, credit, group_size=args.group)
 
-    credit, loop = event_credit(batch, ours), direct_loop(found, *columns)
+    credit, loop = event_credit(batch, paper), direct_loop(found, *columns)
     for i, row in enumerate(loop):
         np.testing.assert_allclose(credit.advantages[i, : len(row)], [a for a, _ in row], atol=1e-9)
         assert credit.keep[i, : len(row)].tolist() == [kept for _, kept in row]
     assert (everything()[0].advantages == credit.advantages).all()
     assert (from_texts().advantages == credit.advantages).all()
     return {
-        ARRAYS: best(lambda: event_credit(batch, ours), args.repeats),
+        ARRAYS: best(lambda: event_credit(batch, paper), args.repeats),
         "with signed search and both costs": best(lambda: event_credit(batch, signed), args.repeats),
-        "outcome credit (grpo)": best(lambda: outcome_credit(batch, ours), args.repeats),
+        "outcome credit (grpo)": best(lambda: outcome_credit(batch, paper), args.repeats),
         "lists of first found to arrays": best(lambda: pack_rollouts(found, *columns), args.repeats),
         FROM_IDS: best(from_texts, args.repeats),
         EVERYTHING: best(everything, max(args.repeats // 4, 1)),

@@ -1,6 +1,7 @@
 """Figures of a step: four rollouts worked on paper, and a recount by other code over random ones."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_four_rollouts_on_paper() -> None:
     # the other eight events are removed (A's first search of rollout 2 is mastered)
     assert found["credit/hist/0.5..1"] == 2 and found["credit/removed"] == 8
     assert sum(v for k, v in found.items() if k.startswith("credit/hist/")) == 2
-    kept = step_metrics(facts, credit_of(facts, 2, CreditOptions(incomplete_selection="zero")), group_size=2)
+    kept = step_metrics(facts, credit_of(facts, 2, replace(PAPER, incomplete_selection="zero")), group_size=2)
     assert kept["credit/hist/0"] == 1 and kept["groups/no_gradient"] == 1 / 2  # kept, but it moves nothing
 
 
@@ -208,7 +209,7 @@ def test_recount_of_random_rollouts(seed: int) -> None:
     rewards = [rng.choice([0.0, 0.5, 1.0]) if i >= 10 else 0.5 for i in range(len(trajectories))]
     facts = [rollout_facts(t, {"selection": r}, max_turns=4) for t, r in zip(trajectories, rewards, strict=True)]
     assert [f.found for f in facts] == [t.first_found_at() for t in trajectories]  # the same from texts and from ids
-    credit = credit_of(facts, size, CreditOptions(incomplete_selection="zero"))
+    credit = credit_of(facts, size, replace(PAPER, incomplete_selection="zero"))
     found = step_metrics(facts, credit, group_size=size)
     counted = recount(trajectories, rewards, credit.keep, credit.advantages, size)
     assert {name: found[name] for name in counted} == pytest.approx(counted)
