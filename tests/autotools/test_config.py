@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -345,3 +346,25 @@ def test_a_resumed_or_finished_run_keeps_its_folder(tmp_path: Path) -> None:
 def test_defects_keep_their_traceback() -> None:
     with pytest.raises(ConnectionRefusedError):
         run_main(_fail(ConnectionRefusedError(errno.ECONNREFUSED, "refused")))
+
+
+@pytest.mark.parametrize(("ranks", "code"), [("2", 3), ("1", -6)])
+def test_a_rank_leaves_without_the_interpreters_clean_up(ranks: str, code: int) -> None:
+    """An object that aborts when the interpreter takes it down, as a running thread of a C++ library does."""
+    program = """
+import atexit, os
+from autotools.config import run_main
+
+class Thread:
+    def __del__(self, abort=os.abort):
+        abort()
+
+thread = Thread()
+atexit.register(print, "handlers ran")
+run_main(lambda: print("all written") or 3)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "WORLD_SIZE": ranks}, capture_output=True, text=True
+    )
+    assert done.returncode == code
+    assert done.stdout == "all written\nhandlers ran\n"
