@@ -23,12 +23,12 @@ from typing import Any
 from autotools.config import load_config, run_main
 from autotools.errors import DataError
 from autotools.queries import RequestFile, normalised, read_anytoolbench, read_colt, read_toolbench, sort_out
+from autotools.queries.places import ANYTOOLBENCH, STABLETOOLBENCH, TOOLLENS
 from autotools.rundir import check_run, open_run, sha256_file, write_jsonl, write_manifest
 from autotools.schema import Task
 
-TEST_FILES = "stabletoolbench/solvable_queries/test_instruction/*.json"
-TOOLLENS = "colt/datasets/ToolLens"
-ANYTOOLBENCH = "anytoolbench/*.json"
+TEST_FILES = f"{STABLETOOLBENCH}/*.json"
+ANYTOOLBENCH_FILES = f"{ANYTOOLBENCH}/*.json"
 NOTE = (
     "Plumbing check, not a result: a tiny model trained from nothing for a few steps shows that every stage runs on "
     "real tools and requests. Its scores say nothing about either method."
@@ -100,7 +100,7 @@ def _find_files(queries: Path) -> dict[str, list[Path]]:
     found = {
         "test": sorted(queries.glob(TEST_FILES)),
         "toollens": [folder for folder in [queries / TOOLLENS] if folder.is_dir()],
-        "anytoolbench": sorted(queries.glob(ANYTOOLBENCH)),
+        "anytoolbench": sorted(queries.glob(ANYTOOLBENCH_FILES)),
     }
     if not found["test"]:
         raise DataError(f"no test requests: {queries / TEST_FILES} matches no file")

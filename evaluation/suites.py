@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotools.errors import ConfigError, DataError
+from autotools.queries.places import STABLETOOLBENCH, TOOLLENS
 from autotools.schema import Task
 from autotools.search.answer import NameIndex
 from evaluation.selection import sort_tasks
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 SUITES = ("toolworld", "stabletoolbench", "toollens")
 PLACES = {  # below --queries: where the files of a suite lie, the folder itself at last
-    "stabletoolbench": ("stabletoolbench/solvable_queries/test_instruction", "solvable_queries/test_instruction", "."),
-    "toollens": ("colt/datasets/ToolLens", "datasets/ToolLens", "ToolLens", "."),
+    "stabletoolbench": (STABLETOOLBENCH, "solvable_queries/test_instruction", "."),
+    "toollens": (TOOLLENS, "datasets/ToolLens", "ToolLens", "."),
 }
 SPLITS = {"stabletoolbench": ("test",), "toollens": ("train", "test")}
 DEV_SHARE = 500  # train requests at most on which the one-shot baseline chooses k
