@@ -17,6 +17,7 @@ from autotools.errors import DataError
 from autotools.rundir import check_run, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import Task, ToolId
 from autotools.search.episode import SearchBatch, SearchSettings
+from autotools.search.rag import RagSettings
 from data_synthesis.settings import BuildArgs, ExpertSettings
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Records = dict[str, list[dict[str, Any]]]  # split -> rows
 
 
-SECTIONS = {"": BuildArgs, "expert": ExpertSettings, "search": SearchSettings}
+SECTIONS = {"": BuildArgs, "expert": ExpertSettings, "search": SearchSettings, "rag": RagSettings}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,6 +62,8 @@ def build(config: Config, world: Path, out: Path) -> dict[str, Any]:
     _relevance(inputs, args, CandidateMaker(inputs.specs, engine.search_batch), sft, ledger)
     if inputs.functions:
         _function(inputs, args, CandidateMaker(callable_specs, engine.search_batch), sft, ledger)
+    if args.num_rag:
+        _rag(inputs, config, engine.search_batch, sft, ledger)
     expert = _search(inputs, config, engine.search_batch, sft, ledger)
     for split, rows in sft.items():
         random.Random(f"{args.seed}/order/{split}").shuffle(rows)
@@ -75,6 +78,8 @@ def build(config: Config, world: Path, out: Path) -> dict[str, Any]:
             write_jsonl(out / kind / f"{split}.jsonl", rows)
     write_jsonl(out / "rejected.jsonl", ledger.rejects)
     extra = {"expert": expert, "search": dataclasses.asdict(config.section("search")), "index": engine.describe()}
+    if args.num_rag:
+        extra["rag"] = dataclasses.asdict(config.section("rag"))
     write_manifest(
         out, stage="data_synthesis", inputs=inputs.files, counts=counts, seed=args.seed,
         extra={**extra, "settings": _settings(args)},
@@ -121,6 +126,16 @@ def _function(inputs: "Inputs", args: BuildArgs, maker: "CandidateMaker", sft: R
                 ledger.reject("function", f"tasks/{split}.jsonl", task.id, problem)
         rows = function_records(inputs, good, maker, size=args.num_candidates, seed=args.seed)
         _add(sft[split], rows, "function", ledger)
+
+
+def _rag(inputs: "Inputs", config: Config, search_batch: SearchBatch, sft: Records, ledger: "Ledger") -> None:
+    from data_synthesis.tasks.rag import rag_records
+
+    args = config.top(BuildArgs)
+    for split, tasks in inputs.tasks.items():
+        chosen = _some(tasks, args.num_rag, args.seed) if split == "train" else tasks
+        rows = rag_records(inputs, chosen, config.section("search"), config.section("rag"), search_batch, ledger)
+        _add(sft[split], rows, "rag", ledger)
 
 
 def _search(

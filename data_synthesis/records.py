@@ -9,7 +9,7 @@ from retriever.corpus import short_text
 def record(
     record_id: str, task: str, source: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Row of ``sft/*.jsonl``; ``task`` is search, understanding, relevance or function."""
+    """Row of ``sft/*.jsonl``; ``task`` is search, understanding, relevance, function or rag."""
     return {"id": record_id, "task": task, "source": source, "messages": messages, "tools": tools}
 
 

@@ -16,6 +16,9 @@ class BuildArgs:
     num_search_demos: int = field(default=8000, metadata={"help": "search demonstrations in train"})
     num_relevance: int = field(default=-1, metadata={"help": "relevance records in train"})
     num_function: int = field(default=-1, metadata={"help": "function records in train"})
+    num_rag: int = field(
+        default=0, metadata={"help": "records that select among given documents, for the baseline RAGSFT; 0: none"}
+    )
     num_rl_prompts: int = field(default=-1, metadata={"help": "RL prompts in train"})
     num_candidates: int = field(default=8, metadata={"help": "candidate tools in relevance and function records"})
     max_query_chars: int = field(default=-1, metadata={"help": "leave out longer requests; -1: no limit"})

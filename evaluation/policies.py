@@ -13,20 +13,26 @@ from autotools.llm.loading import check_model
 from autotools.schema import Task, Trajectory
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
+from autotools.search.rag import RagSettings, rag_episodes
 
 if TYPE_CHECKING:
     from retriever.engine import SearchEngine
 
 BASELINES = ("bm25", "one_shot")
-VLLM = "vllm:"
-FORMS = "name=bm25, name=one_shot, name=CHECKPOINT, name=vllm:CHECKPOINT or name=http://HOST:PORT/v1"
+RAG, VLLM = "rag:", "vllm:"
+FORMS = "name=bm25, name=one_shot, name=CHECKPOINT, name=vllm:CHECKPOINT or name=http://HOST:PORT/v1 (rag:... for RAG)"
 _HOST_PORT = re.compile(r"[A-Za-z0-9_.-]+:\d+(/|#|$)")
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
 
 
 def is_url(source: str) -> bool:
     """Whether a source is the address of an endpoint."""
-    return source.startswith(("http://", "https://"))
+    return source.removeprefix(RAG).startswith(("http://", "https://"))
+
+
+def model_path(source: str) -> str:
+    """Folder or hub name of a source that is a checkpoint, without what is said before it."""
+    return source.removeprefix(RAG).removeprefix(VLLM)
 
 
 def parse_policies(texts: Sequence[str], single: str = "") -> dict[str, str]:
@@ -53,12 +59,13 @@ def parse_policies(texts: Sequence[str], single: str = "") -> dict[str, str]:
 
 def derived_name(source: str) -> str:
     """A name for a source: the model's of an endpoint or else its host and port, the last folder of a path."""
-    text = source.removeprefix(VLLM)
+    text = model_path(source)
     if is_url(source):
-        address, model = split_url(source)
+        address, model = split_url(text)
         text = model or re.sub(r"/v\d+$", "", address.partition("://")[2])
     else:
         text = Path(text).name or text
+    text = f"rag_{text}" if source.startswith(RAG) else text
     return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_.") or "policy"
 
 
@@ -69,24 +76,27 @@ def check_policies(policies: dict[str, str], endpoint: EndpointSettings) -> None
         try:
             if source in BASELINES:
                 continue
-            if is_url(source):
-                check_url(source)
+            model = source.removeprefix(RAG)
+            if is_url(model):
+                check_url(model)
                 read_key(endpoint)
                 continue
-            if _HOST_PORT.match(source):
-                raise ConfigError(f"policy {label}: {source!r} reads like an address; write http://{source}")
-            if source.startswith(VLLM):
+            if model in BASELINES:
+                raise ConfigError(f"policy {label}: {source!r} needs a model that reads the documents: rag:CHECKPOINT")
+            if _HOST_PORT.match(model):
+                raise ConfigError(f"policy {label}: {model!r} reads like an address; write http://{model}")
+            if model.startswith(VLLM):
                 from autotools.llm.offline import check_installed
 
                 check_installed()
-            check_model(source.removeprefix(VLLM))
+            check_model(model_path(source))
         except DataError as error:
             raise DataError(f"policy {label}: {error}") from error
 
 
 def fingerprint(source: str) -> str:
     """What a resumed run must find again behind a source: hash of a checkpoint's manifest, or of its files' sizes."""
-    folder = Path(source.removeprefix(VLLM)).expanduser()
+    folder = Path(model_path(source)).expanduser()
     if source in BASELINES or is_url(source) or not folder.is_dir():
         return source
     manifest = folder / "manifest.json"
@@ -122,14 +132,17 @@ class Table:
     engine: "SearchEngine"
     names: NameIndex
     search: SearchSettings
+    rag: RagSettings = RagSettings()
     endpoint: EndpointSettings = EndpointSettings()
     batch_size: int = 64
     dtype: str = "auto"
     seed: int = 0
     vllm: dict[str, Any] = field(default_factory=dict)
 
-    def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
-        """One fresh episode per task."""
+    def episodes(self, tasks: Sequence[Task], rag: bool = False) -> Sequence[Episode]:
+        """One fresh episode per task, with ``rag`` one that is given its documents. Raises RetrieverError."""
+        if rag:
+            return rag_episodes(tasks, self.names, self.search, self.rag, self.engine.search_batch)
         return [
             Episode(t.query, self.names, self.search, task_id=t.id, targets=t.targets, level=t.level, meta=t.meta)
             for t in tasks
@@ -153,26 +166,27 @@ class TokenPlayer:
     """A model in this process: transformers, or vLLM's offline engine."""
 
     def __init__(self, source: str, table: Table):
-        self._table = table
-        if source.startswith(VLLM):
+        self._table, self._rag = table, source.startswith(RAG)
+        path = model_path(source)
+        if source.removeprefix(RAG).startswith(VLLM):
             from autotools.llm.offline import VllmPolicy
 
             options = {"dtype": table.dtype, "seed": table.seed, "options": table.vllm}
-            path = source.removeprefix(VLLM)
             self._policy: Any = VllmPolicy(path, max_new_tokens=table.search.turn_tokens, **options)
             self.note = {"kind": "checkpoint in vLLM, greedy"}
         else:
             from autotools.llm.local import LocalPolicy
 
             limits = {"max_new_tokens": table.search.turn_tokens, "batch_size": table.batch_size}
-            self._policy = LocalPolicy(source, dtype=table.dtype, **limits)
+            self._policy = LocalPolicy(path, dtype=table.dtype, **limits)
             self.note = {"kind": "checkpoint, greedy"}
+        self.note["kind"] += _documents_given(self._rag, table)
 
     def play(self, tasks: Sequence[Task]) -> Played:
         """As ``Player.play``; a failure of the model or the engine is raised."""
         from autotools.search.rollout import run_episodes
 
-        episodes = self._table.episodes(tasks)
+        episodes = self._table.episodes(tasks, self._rag)
         run_episodes(self._policy.generate, episodes, self._policy.renderer, self._table.engine.search_batch)
         return Played(trajectories=[episode.trajectory() for episode in episodes])
 
@@ -183,18 +197,19 @@ class EndpointPlayer:
     def __init__(self, source: str, table: Table):
         from autotools.llm.endpoint import ChatEndpoint
 
-        self._table = table
-        self._endpoint = ChatEndpoint(source, table.endpoint, seed=table.seed)
+        self._table, self._rag = table, source.startswith(RAG)
+        self._endpoint = ChatEndpoint(source.removeprefix(RAG), table.endpoint, seed=table.seed)
         self._answers = 0
-        self.note = {"kind": "endpoint, greedy", "model": self._endpoint.model}
+        kind = "endpoint, greedy" + _documents_given(self._rag, table)
+        self.note = {"kind": kind, "model": self._endpoint.model}
 
     def play(self, tasks: Sequence[Task]) -> Played:
         """As ``Player.play``. Raises ProviderError if the endpoint has never answered, so that nobody waits for all."""
         from autotools.llm.chat_rollout import run_chats
 
-        episodes = self._table.episodes(tasks)
+        episodes = self._table.episodes(tasks, self._rag)
         failed = run_chats(self._endpoint.complete, episodes, self._table.engine.search_batch)
-        self._answers += sum(bool(episode.events) for episode in episodes)
+        self._answers += sum(len(episode.events) > self._rag for episode in episodes)  # RAG's search is ours
         if failed and not self._answers:
             reason = next(iter(failed.values()))
             raise ProviderError(f"endpoint {self._endpoint.url} answered none of {len(failed)} requests ({reason})")
@@ -202,6 +217,10 @@ class EndpointPlayer:
             trajectories=[episode.trajectory() for i, episode in enumerate(episodes) if i not in failed],
             failed={tasks[i].id: reason for i, reason in failed.items()},
         )
+
+
+def _documents_given(rag: bool, table: Table) -> str:
+    return f", RAG with {table.rag.documents} documents of one search with the raw request" if rag else ""
 
 
 def open_model(source: str, table: Table, label: str) -> Player:

@@ -6,7 +6,8 @@
 
 A policy's source is ``bm25`` (one BM25 search with the raw request, its first k hits are the answer), ``one_shot`` (the
 same with the run's own engine), a CHECKPOINT (model folder or hub name), ``vllm:CHECKPOINT`` (vLLM's offline engine) or
-an OpenAI-compatible endpoint. All but the first two play the one search episode, with ``--encoder`` as its engine.
+an OpenAI-compatible endpoint. All but the first two play the one search episode, with ``--encoder`` as its engine;
+``rag:`` before one of them (``rag:CHECKPOINT``): no search of its own, ``rag.documents`` stand in its prompt instead.
 
 Suites: ``toolworld`` (a world folder); ``stabletoolbench`` and ``toollens`` (original files, or a world folder with
 them). Writes below OUT ``NAME/predictions.jsonl`` (one Trajectory per task, as they come), ``NAME/failed.jsonl``
@@ -27,6 +28,7 @@ from autotools.locking import only_process
 from autotools.rundir import check_run, open_run, sha256_file, write_json, write_jsonl, write_manifest
 from autotools.schema import Task
 from autotools.search.episode import SearchSettings
+from autotools.search.rag import RagSettings
 from evaluation.one_shot import choose_k
 from evaluation.playing import Predictions, check_inputs, corpus_sha256, play, record_inputs
 from evaluation.policies import (
@@ -36,6 +38,7 @@ from evaluation.policies import (
     check_policies,
     fingerprint,
     is_url,
+    model_path,
     open_model,
     parse_policies,
 )
@@ -125,9 +128,9 @@ def evaluate(args: EvalArgs, policies: dict[str, str], inputs: Inputs, out: Path
 
 def main(argv: list[str] | None = None) -> int:
     """Evaluate all policies and print their tables."""
-    sections = {"": EvalArgs, "search": SearchSettings, "endpoint": EndpointSettings}
+    sections = {"": EvalArgs, "search": SearchSettings, "rag": RagSettings, "endpoint": EndpointSettings}
     config = load_config(argv, sections, prog="python -m evaluation.run", description=__doc__)
-    args, search, endpoint = config.top(EvalArgs), config.section("search"), config.section("endpoint")
+    args = config.top(EvalArgs)
     policies = parse_policies(args.policies, args.policy)
     if args.threads is not None or (args.encoder != "bm25" and not is_url(args.encoder)):
         cpu_threads.set_threads(args.threads)
@@ -136,16 +139,17 @@ def main(argv: list[str] | None = None) -> int:
         sha256_file(path)  # a missing world is said before any folder is made
     claim: dict[str, Any] = {"resume": args.resume, "overwrite": args.overwrite, "free": MAY_DIFFER}
     if config.dry_run:
-        check_policies(policies, endpoint)
+        check_policies(policies, config.section("endpoint"))
         check_run(args.out, config.resolved(), **claim)
         print(f"would play {args.split} of {args.queries or args.world} with {', '.join(policies)} into {args.out}")
         return 0
-    inputs = read_inputs(args, search, endpoint, policies)
+    inputs = read_inputs(args, config, policies)
     with only_process(args.out):
         run = open_run(args.out, config.resolved(), seed=args.seed, **claim)
         result = evaluate(args, policies, inputs, run.path)
         write_json(run.path / "metrics.json", result)
-        files += [Path(s) / "manifest.json" for s in policies.values() if (Path(s) / "manifest.json").is_file()]
+        manifests = [Path(model_path(source)) / "manifest.json" for source in policies.values()]
+        files += [manifest for manifest in manifests if manifest.is_file()]
         write_manifest(run.path, stage="eval", inputs=files, counts=result["counts"], seed=args.seed)
     for name, table in result["policies"].items():
         print(f"\n{name}  ({result['notes'][name]['kind']})\n{text_table(table)}")

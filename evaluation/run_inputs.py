@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotools.config import Config
 from autotools.errors import DataError
 from autotools.llm.endpoint import EndpointSettings
 from autotools.llm.loading import check_dtype
 from autotools.search.answer import NameIndex
-from autotools.search.episode import SearchSettings
 from evaluation import suites
 from evaluation.policies import BASELINES, Table, check_policies, is_url
 from retriever import cpu_threads
@@ -125,11 +125,12 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def read_inputs(args: EvalArgs, search: SearchSettings, endpoint: EndpointSettings, policies: dict[str, str]) -> Inputs:
+def read_inputs(args: EvalArgs, config: Config, policies: dict[str, str]) -> Inputs:
     """Read and open everything but the policies' models. What is wrong with it shows before a folder is claimed."""
     from retriever.corpus import read_corpus
 
-    check_policies(policies, endpoint)
+    sections = {name: config.section(name) for name in ("search", "rag", "endpoint")}
+    check_policies(policies, sections["endpoint"])
     corpus = read_corpus(args.tools)
     names, ids = NameIndex(spec.id for spec in corpus.specs), {spec.id for spec in corpus.specs}
     dev = not args.one_shot_k and any(source in BASELINES for source in policies.values())
@@ -140,7 +141,7 @@ def read_inputs(args: EvalArgs, search: SearchSettings, endpoint: EndpointSettin
     else:
         requests = suites.read_stabletoolbench(args.queries, ids, args.split)
     limits = {"batch_size": args.batch_size, "dtype": args.dtype, "seed": args.seed, "vllm": args.vllm}
-    table = Table(engine=open_search(args, corpus), names=names, search=search, endpoint=endpoint, **limits)
+    table = Table(engine=open_search(args, corpus), names=names, **sections, **limits)
     return Inputs(corpus=corpus, requests=requests, table=table)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from autotools.chat import ChatRenderer
+from autotools.errors import ModelError
 from autotools.llm.loading import load_model
 
 
@@ -22,14 +23,22 @@ class LocalPolicy:
         self.model.to(self.device).eval()
         self.renderer = ChatRenderer(self.tokenizer)
         self.max_new_tokens, self.batch_size = max_new_tokens, batch_size
+        self._path, self._longest = path, getattr(self.model.config, "max_position_embeddings", None)
 
     def generate(
         self, contexts: Sequence[Sequence[int]], *, temperature: float = 0.0
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """New ids per context, up to and including the end-of-turn token; greedy unless ``temperature`` > 0.
 
-        Contexts are batched by length, so that little is spent on padding; the result keeps their order.
+        Contexts are batched by length, so that little is spent on padding; the result keeps their order. Raises
+        ModelError for a context that the model was not made for: what it says there means nothing.
         """
+        longest = max(map(len, contexts), default=0)
+        if self._longest is not None and longest > self._longest:
+            raise ModelError(
+                f"a context has {longest} tokens, model '{self._path}' takes {self._longest}; give it fewer or shorter "
+                "documents (search.document_chars, search.max_turns; for RAG rag.documents, rag.document_chars)"
+            )
         order = sorted(range(len(contexts)), key=lambda i: len(contexts[i]))
         out: list[list[int]] = [[] for _ in contexts]
         for start in range(0, len(order), self.batch_size):

@@ -100,8 +100,8 @@ class Conversation:
 
     def body(self) -> dict[str, Any]:
         """The request for the next turn; the model's name is the endpoint's business. Greedy."""
-        room = self._room()
-        return {"messages": self.messages, "tools": self.episode.tools, "temperature": 0, "max_tokens": room}
+        tools = {"tools": self.episode.tools} if self.episode.tools else {}  # servers refuse an empty list
+        return {"messages": self.messages, **tools, "temperature": 0, "max_tokens": self._room()}
 
     def _room(self) -> int:
         """Tokens that the next turn may have."""

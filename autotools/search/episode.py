@@ -62,7 +62,7 @@ class Episode:
         self.meta = meta or {}
         self.settings, self.names = settings, names
         self.enforce_category, self.enforced = enforce_category, 0
-        self.tools = [SEARCH_TOOL if settings.category_argument else GLOBAL_SEARCH_TOOL]
+        self.tools: list[dict[str, Any]] | None = [SEARCH_TOOL if settings.category_argument else GLOBAL_SEARCH_TOOL]
         self.messages = prompt_messages(request, names.categories if settings.offer_categories else ())
         self.num_prompt_messages = len(self.messages)
         self.events: list[Event] = []

@@ -14,6 +14,10 @@ SYSTEM_TEXT = (
     "When all needed tools have been shown, answer with their names, exactly as shown: "
     "<tool_list>name, name</tool_list>"
 )
+RAG_SYSTEM_TEXT = (
+    "Tools are listed first, then the user's request. Answer with the names of those that solve it, exactly as shown: "
+    "<tool_list>name, name</tool_list>"
+)
 
 SEARCH_TOOL: dict[str, Any] = {
     "type": "function",
@@ -43,6 +47,12 @@ def prompt_messages(request: str, categories: Sequence[str] = ()) -> list[dict[s
     if categories:
         system += "\nCategories: " + ", ".join(categories)
     return [{"role": "system", "content": system}, {"role": "user", "content": request}]
+
+
+def rag_messages(request: str, documents: str) -> list[dict[str, Any]]:
+    """System and user message of a policy that gets its documents at once; the request stands behind them."""
+    user = f"Tools:\n{documents}\n\nRequest: {request}"
+    return [{"role": "system", "content": RAG_SYSTEM_TEXT}, {"role": "user", "content": user}]
 
 
 def call_text(query: str, category: str | None = None) -> str:
