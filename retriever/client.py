@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ class ClientSettings:
     attempt_timeout_s: float = 150.0  # above the server's own 120 s, so that it is the server that says why
     total_timeout_s: float = 600.0
     connections: int = 128
+    say_after_s: float = 20.0  # one line on stderr about a request that has no answer yet
     chunk: int = 1024  # queries of one request
     token_env: str = TOKEN_ENV  # variable that may hold a bearer token
     seed: int = 0
@@ -118,6 +120,9 @@ class SearchClient:
         """The JSON answer to one request, asked again as the settings allow. Raises as ``search_batch``."""
         request_id = f"{self._name}-{next(self._numbers)}"
         reason = ""
+        waiting = asyncio.get_running_loop().call_later(
+            self.settings.say_after_s, lambda: self._say_waiting(verb, path, reason)
+        )
         try:
             async with asyncio.timeout(self.settings.total_timeout_s):
                 for attempt in range(1, self.settings.attempts + 1):
@@ -130,9 +135,18 @@ class SearchClient:
                         await asyncio.sleep(self._pause(attempt, least_s))
         except TimeoutError:
             reason = f"{self.settings.total_timeout_s:g} s are over; last: {reason or 'no answer yet'}"
+        finally:
+            waiting.cancel()
         raise RetrieverUnavailable(
             f"search server {self.url} did not answer {verb} {path} (request {request_id}, at most "
             f"{self.settings.attempts} attempts): {reason}; is python -m retriever.serve running there?"
+        )
+
+    def _say_waiting(self, verb: str, path: str, reason: str) -> None:
+        print(
+            f"search server {self.url} has not answered {verb} {path} for {self.settings.say_after_s:g} s"
+            f"{f' ({reason})' if reason else ''}; waiting for {self.settings.total_timeout_s:g} s at most",
+            file=sys.stderr,
         )
 
     def _pause(self, attempt: int, least_s: float) -> float:

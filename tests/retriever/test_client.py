@@ -105,6 +105,17 @@ def test_a_lasting_fault_is_unavailable_never_empty(fault):
     assert len(server.asked) == 4
 
 
+def test_a_server_that_hangs_is_said_once_and_one_that_answers_is_not(capsys):
+    quick = ClientSettings(attempts=3, backoff_s=0.01, attempt_timeout_s=0.4, say_after_s=0.6)
+    hanging = ScriptedServer(lambda *_: b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n")  # and never the body
+    with pytest.raises(RetrieverUnavailable):
+        hanging.run(two, quick)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has not answered POST /search for 0.6 s (TimeoutError" in line and "waiting for 600 s at most" in line
+    ScriptedServer(closed, good).run(two, quick)
+    assert capsys.readouterr().err == ""
+
+
 def test_nobody_there():
     async def body():
         async with SearchClient("http://127.0.0.1:9", FAST) as client:  # the discard port: nothing listens
