@@ -309,7 +309,7 @@ def check_run(
         if differing := [key for key in differences if key not in free]:
             keys = ", ".join(differing)
             raise RunFolderError(
-                f"config differs in [{keys}]; start a new run or pass --resume with the saved file {saved}"
+                f"config differs in [{keys}]; start a new run, or continue with --resume --config {saved}"
             )
         return "resume"
     if used:
