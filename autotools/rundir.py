@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from autotools.errors import DataError, RunFolderError, WriteError
+from autotools.own_inputs import refuse_own_inputs
 
 M = TypeVar("M", bound=BaseModel)
 Keys = Collection[str]
@@ -300,6 +301,7 @@ def check_run(
     if used and overwrite:
         if not any((path / marker).is_file() for marker in _MARKERS):
             raise RunFolderError(f"{path} was not made by this project (no run.json); --overwrite will not delete it")
+        refuse_own_inputs(path, _flat(config))
         return "overwrite"
     if used and resume:
         saved = path / "run_config.json"
