@@ -36,6 +36,7 @@ from autotools.config_values import (
 )
 from autotools.errors import AutoToolsError, ConfigError
 from autotools.rundir import claimed_folder, release_unused
+from autotools.trainer_keys import check_trainer_key
 
 T = TypeVar("T")
 Schema = type | str
@@ -221,8 +222,10 @@ class _Reader:
             return
         self.given.add(key)
         try:
-            value = convert(self.keys.known[key][0])
-            check_bounds(key.rpartition(".")[2], value)
+            field = self.keys.known[key][0]
+            value = convert(field)
+            check_bounds(field.name, value)
+            check_trainer_key(field.owner.__name__, field.name, value)
             self.values[key] = value
         except ValueError as error:
             self.problems.append(f"{source}: key '{key}': {error}")

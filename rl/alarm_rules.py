@@ -106,6 +106,9 @@ RULES = (
     ),
 )  # fmt: skip
 
+NO_SHARES = ("kl", "drift")
+"""Thresholds that are differences of log-probs, and so have no upper end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmOptions:
@@ -137,3 +140,9 @@ class AlarmOptions:
         known = [rule.name for rule in RULES]
         if unknown := [name for name in self.off if name not in known]:
             raise ConfigError(f"alarms.off: no alarm is called {unknown[0]!r}; known: {', '.join(known)}")
+        for option in (rule.option for rule in RULES if rule.option):
+            value = getattr(self, option)
+            if option not in NO_SHARES and not 0 <= value <= 1:
+                raise ConfigError(f"alarms.{option} is {value}; it is a share, from 0 to 1 (alarms.off ends an alarm)")
+            if value < 0:
+                raise ConfigError(f"alarms.{option} is {value}; it must be 0 or more (alarms.off ends an alarm)")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from autotools.errors import ConfigError
 from autotools.schema import EventKind, Trajectory
 from evaluation.metrics import f1
 from evaluation.selection import score_trajectory
@@ -18,6 +19,10 @@ class RewardOptions:
 
     selection: Literal["f1", "match"] = field(default="f1", metadata={"help": "score of the final selection"})
     format_bonus: float = field(default=0.0, metadata={"help": "added when the last turn holds a tool list"})
+
+    def __post_init__(self) -> None:
+        if self.format_bonus < 0:
+            raise ConfigError(f"reward.format_bonus is {self.format_bonus}; it must be 0 or more, or answers cost")
 
 
 RewardFunction = Callable[[Trajectory, RewardOptions], dict[str, float]]

@@ -102,6 +102,16 @@ def test_options() -> None:
         AlarmOptions(off=["anwsered"])
     with pytest.raises(ConfigError, match="alarms.window is 0"):
         AlarmOptions(window=0)
+    shares = {rule.option for rule in RULES if rule.option} - {"kl", "drift"}
+    for option in shares:
+        AlarmOptions(**{option: 0}), AlarmOptions(**{option: 1})
+        for value in (-0.1, 1.1):
+            with pytest.raises(ConfigError, match=f"alarms.{option} is {value}; it is a share, from 0 to 1"):
+                AlarmOptions(**{option: value})
+    AlarmOptions(kl=3.0, drift=2.0)
+    for option in ("kl", "drift"):
+        with pytest.raises(ConfigError, match=f"alarms.{option} is -1; it must be 0 or more"):
+            AlarmOptions(**{option: -1})
     names = {f.name for f in fields(AlarmOptions)} - {"window", "off"}
     assert names == {rule.option for rule in RULES} - {""}  # no threshold without a rule, no rule without one
     assert len({rule.name for rule in RULES}) == len(RULES)

@@ -63,6 +63,12 @@ def test_dry_run_says_what_would_be_done(
         (["--model", "no/such/model"], "no model at 'no/such/model': there is no such folder"),
         (["--seed", "-1"], "key 'seed': must be 0 or more, got -1"),
         (["--learning_rate", "nan"], "key 'learning_rate': nan is not a number"),
+        (["--num_generations", "0"], "command line: key 'num_generations': must be 2 or more"),
+        (["--temperature", "0"], "key 'temperature': must be above 0"),
+        (["--loss_type", "foo"], "key 'loss_type': known are grpo, bnpo"),
+        (["--report_to", "nowhere"], "key 'report_to': unknown 'nowhere'"),
+        (["--max_steps", "0"], "key 'max_steps': must be 1 or more, or -1"),
+        (["--reward.format_bonus", "-1"], "reward.format_bonus is -1.0; it must be 0 or more"),
         (["--max_dropped_share", "2"], "max_dropped_share lies between 0 and 1, got 2.0"),
         (
             ["--per_device_train_batch_size", "7"],

@@ -158,6 +158,8 @@ def test_keep_best_ends_with_the_lowest_held_out_loss(sft_data: Path, tmp_path: 
         (["--learning_rate", "nan"], "key 'learning_rate': nan is not a number"),
         (["--learning_rate", "-1"], "key 'learning_rate': must be 0 or more, got -1.0"),
         (["--per_device_train_batch_size", "0"], "'per_device_train_batch_size': must be 1 or more, got 0"),
+        (["--max_steps", "0"], "key 'max_steps': must be 1 or more, or -1"),
+        (["--report_to", "nowhere"], "key 'report_to': unknown 'nowhere'"),
         (["--tiny.num_heads", "7"], "section 'tiny': hidden_size 32 must be a multiple of 2 x num_heads = 14"),
         (["--tiny.num_heads", "32"], "hidden_size 32 must be a multiple of 2 x num_heads = 64"),
         (["--tiny.num_layers", "0"], "section 'tiny': num_layers must be 1 or more, got 0"),
