@@ -6,12 +6,15 @@ that were logged after it are dropped, because the resumed run logs them again.
 
 import json
 import os
+import re
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotools.errors import ConfigError
 from autotools.rundir import write_text
 
 if TYPE_CHECKING:
@@ -143,6 +146,20 @@ def _keep_rows(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
         if wanted(row):
             kept.append(line + "\n")
     write_text(path, "".join(kept))
+
+
+@contextmanager
+def blaming_lora(target_modules: str) -> Iterator[None]:
+    """Around the making of a trainer: only peft knows what modules a model has; its complaint becomes a ConfigError."""
+    try:
+        yield
+    except (ValueError, re.error) as error:
+        if isinstance(error, ValueError) and not str(error).startswith("Target module"):
+            raise
+        raise ConfigError(
+            f"key 'lora.target_modules': {target_modules!r} matches no module of the model that can have an adapter; "
+            r"pass all-linear, or a pattern of whole module names such as .*\.(q_proj|v_proj)"
+        ) from error
 
 
 def tokens_seen(checkpoint: str | None) -> int:
