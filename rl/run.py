@@ -194,7 +194,8 @@ def train(config: Config) -> None:
     if runtime.is_complete(run.path, args.resume):
         return
     checkpoint = runtime.rewind(args.output_dir, TRAJECTORIES) if args.resume else None
-    trainer = _trainer(config, trl_args, rows, names, run, start)
+    with runtime.blaming_lora(config.section("lora").target_modules):
+        trainer = _trainer(config, trl_args, rows, names, run, start)
     if checkpoint:
         trainer.curriculum.restore(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint)

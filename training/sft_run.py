@@ -86,7 +86,8 @@ def train(config: Config) -> None:
     if runtime.is_complete(run.path, args.resume):
         return
     checkpoint = runtime.rewind(args.output_dir) if args.resume else None
-    trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
+    with runtime.blaming_lora(config.section("lora").target_modules):
+        trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
     trainer._total_train_tokens = runtime.tokens_seen(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

@@ -173,6 +173,14 @@ def test_missing_corpus(small_world: Path, rl_argv: Argv, tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
+def test_modules_that_the_model_does_not_have(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
+    """``q_proj`` alone is a pattern of whole names, too; a pattern that cannot be read is an error of another type."""
+    for pattern in ("nosuch", "q_proj", "["):
+        argv = rl_argv(small_world, tmp_path / "run", lora__r=2, lora__target_modules=pattern, overwrite="true")
+        with pytest.raises(ConfigError, match=re.escape(f"key 'lora.target_modules': '{pattern}' matches no module")):
+            train.main(argv)
+
+
 def test_an_adapter_can_be_played_afterwards(small_world: Path, rl_argv: Argv, tmp_path: Path) -> None:
     from autotools.llm.local import LocalPolicy
 

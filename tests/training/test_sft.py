@@ -179,6 +179,12 @@ def test_bad_use_is_one_clear_error(
     assert [path.name for path in tmp_path.iterdir()] == ["keep.txt"]
 
 
+def test_modules_that_the_model_does_not_have(finished: Path, sft_data: Path, tmp_path: Path) -> None:
+    given = argv(sft_data, tmp_path / "run", model=finished, lora__r=2, lora__target_modules="nosuch")
+    with pytest.raises(ConfigError, match="key 'lora.target_modules': 'nosuch' matches no module"):
+        sft.main(given)
+
+
 def test_a_used_folder_is_refused_and_overwrite_starts_anew(finished: Path, sft_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)
