@@ -14,6 +14,7 @@ from typing import Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError
+from autotools.rundir import read_manifest
 from autotools.search.answer import NameIndex
 from autotools.search.episode import Episode, SearchSettings
 from rl.algorithms import without_effect
@@ -204,6 +205,27 @@ def settings_without_effect(config: Config) -> list[str]:
     return [f"{', '.join(keys)}: set, but algorithm {name} does not read it"] if keys else []
 
 
+def curriculum_warnings(config: Config, names: NameIndex) -> list[str]:
+    """What the data and the corpus of a run with a curriculum lack. Raises DataError without the data's manifest."""
+    from rl.train import RLArgs
+
+    mode, data = config.section("curriculum").mode, config.top(RLArgs).data
+    if mode == "off":
+        return []
+    found = []
+    if len(names.categories) < 2:
+        found.append(f"curriculum.mode {mode}: the corpus has a single category, so searches are not made easier by it")
+    settings = read_manifest(data).get("expert", {}).get("settings")
+    if settings and not settings.get("curriculum_prompts"):
+        found.append(
+            f"curriculum.mode {mode}: {data} has no demonstrations under the curriculum's two prompts, and a small "
+            "model trained on it alone needs them (measured: answered 0.0 instead of 1.0). Make data with "
+            "--expert.curriculum_prompts 0.3 and SFT with --tiny.curriculum_prompts true (in a study "
+            "data.expert.curriculum_prompts and sft.tiny.curriculum_prompts)"
+        )
+    return found
+
+
 def warnings(config: Config, trl_args: Any, longest_prompt: int) -> list[str]:
     """Settings that run but hardly do what was meant, or that end a run in its middle."""
     from rl.train import RLArgs
@@ -254,4 +276,5 @@ def describe(config: Config, trl_args: Any, rows: Sequence[dict[str, Any]], name
         "",
         difference_table(settings(config, trl_args, sizes)),
     ]
-    return "\n".join(lines + [f"warning: {text}" for text in warnings(config, trl_args, high)])
+    found = [*warnings(config, trl_args, high), *curriculum_warnings(config, names)]
+    return "\n".join(lines + [f"warning: {text}" for text in found])

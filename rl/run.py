@@ -20,7 +20,7 @@ from rl.alarms import alarm_callback
 from rl.algorithms import get_algorithm
 from rl.curriculum import Curriculum, curriculum_callback
 from rl.environment import environment_factory, prompt_rows
-from rl.plan import describe, run_sizes, settings_without_effect
+from rl.plan import curriculum_warnings, describe, run_sizes, settings_without_effect
 from rl.prompts import of_levels, read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
@@ -184,7 +184,7 @@ def train(config: Config) -> None:
         print(
             f"warning: {len(rejects)} of {len(rejects) + len(rows)} prompts are unusable; see {run.path}/rejected.jsonl"
         )
-    for text in settings_without_effect(config) if run.main else ():
+    for text in [*settings_without_effect(config), *curriculum_warnings(config, names)] if run.main else ():
         print(f"warning: {text}")
     if run.main and _saves_inside_a_generation(trl_args):
         print(

@@ -1,5 +1,6 @@
 """The plan of a run: numbers by hand, from DeepSpeed, from a real model's tensors, and from a real run's step count."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 from autotools.config import Config, load_config
 from autotools.errors import ConfigError
 from autotools.rundir import read_jsonl, read_manifest, write_jsonl, write_manifest
+from autotools.schema import ToolId
+from autotools.search.answer import NameIndex
 from rl import plan, plan_memory, train
 from rl.credit_options import PRESETS, CreditOptions
 from rl.plan_differences import Setting, difference_table, settings
@@ -259,6 +262,38 @@ def test_keys_that_the_algorithm_does_not_read_are_warned_of(small_world: Path, 
         ("grpo", ["credit.useless_cost: set, but algorithm grpo does not read it"]),
     ):
         assert plan.warnings(*loaded(rl_argv(small_world, tmp_path, algorithm=name, **keys)), longest_prompt=25) == said
+
+
+MISSING = "has no demonstrations under the curriculum's two prompts"
+
+
+@pytest.mark.parametrize(
+    ("mode", "share", "categories", "said"),
+    [("off", 0.0, "AB", []), ("offer", 0.3, "AB", []), ("enforce", None, "AB", []), ("offer", 0.0, "AB", [MISSING]),
+     ("enforce", 0.3, "AA", ["single category"]), ("enforce", 0.0, "AA", ["single category", MISSING])],
+)  # fmt: skip
+def test_what_a_curriculum_lacks(
+    mode: str, share: float | None, categories: str, said: list[str], small_world: Path, rl_argv: Argv, tmp_path: Path
+) -> None:
+    """``share`` None: the data came from elsewhere, and nothing is known of its demonstrations."""
+    extra = {} if share is None else {"expert": {"settings": {"curriculum_prompts": share}}}
+    write_manifest(tmp_path, stage="data_synthesis", inputs=[], counts={}, seed=0, extra=extra)
+    names = NameIndex(ToolId(category=c, tool="t", api=f"a{i}") for i, c in enumerate(categories))
+    config, _ = loaded(rl_argv(small_world, tmp_path / "run", data=tmp_path, curriculum__mode=mode))
+    found = plan.curriculum_warnings(config, names)
+    assert len(found) == len(said) and all(words in text for words, text in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize("dry", ["false", "true"], ids=["run", "dry_run"])
+def test_what_a_curriculum_lacks_is_said(
+    dry: str, small_world: Path, rl_argv: Argv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = shutil.copytree(small_world, tmp_path / "data")
+    settings = {"curriculum_prompts": 0.0, "retry": 0.0}
+    write_manifest(data, stage="data", inputs=[], counts={}, seed=0, extra={"expert": {"settings": settings}})
+    keys = {"curriculum__mode": "offer", "max_steps": 1, "search__max_turns": 1, "data": data, "dry_run": dry}
+    assert train.main(rl_argv(small_world, tmp_path / "run", **keys)) == 0
+    assert capsys.readouterr().out.count(MISSING) == 1
 
 
 def test_dry_run_of_the_papers_run_needs_neither_its_model_nor_its_gpus(small_world: Path, tmp_path: Path) -> None:
