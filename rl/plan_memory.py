@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotools.errors import ConfigError
+from autotools.llm.loading import adapter_config, is_adapter
 
 # Shapes for planning where neither a folder nor the hub is at hand; from the models' public config.json.
 _QWEN3 = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151_936}
@@ -47,12 +48,14 @@ class ModelShape:
 
 
 def model_config(model: str) -> Any:
-    """The model's config object: from its folder, the built-in shapes, or the hub, in this order.
+    """The model's config object (of an adapter: its base's): from its folder, the built-in shapes, or the hub.
 
     Raises ConfigError if none of the three knows it.
     """
     from transformers import AutoConfig
 
+    if is_adapter(model):
+        model = adapter_config(model)["base_model_name_or_path"]
     if (Path(model).expanduser() / "config.json").is_file():
         return AutoConfig.from_pretrained(str(Path(model).expanduser()))
     name = model.rstrip("/").rpartition("/")[2].lower()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.llm.loading import check_model, load_model
+from autotools.llm.loading import check_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import Hit
 from autotools.search.answer import NameIndex
@@ -25,6 +25,7 @@ from rl.prompts import of_levels, read_prompts
 from rl.recorder import TrajectoryRecorder
 from rl.train import RLArgs
 from training import runtime
+from training.lora import LoraArgs, check_start, load_start
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
@@ -77,13 +78,14 @@ class _Inputs:
     tools_aside: list[dict[str, Any]]
 
 
-def _read_inputs(args: RLArgs) -> _Inputs:
+def _read_inputs(args: RLArgs, lora: LoraArgs) -> _Inputs:
     corpus = read_corpus(args.tools)
     names = NameIndex(spec.id for spec in corpus.specs)
     rows, rejects = read_prompts(args.data, names)
     chosen = of_levels(rows, args.levels, f"the prompts of {args.data}")
     read_manifest(args.data)
     check_model(args.model)
+    check_start(args.model, lora)
     return _Inputs(names, chosen, len(rows) - len(chosen), rejects, list(corpus.rejects))
 
 
@@ -91,7 +93,7 @@ def plan(config: Config) -> str:
     """What would be trained, as text for --dry_run. Raises what the run would raise before it trains."""
     args, trl_args = config.top(RLArgs), trainer_config(config)
     check_encoder(args.encoder)
-    inputs = _read_inputs(args)
+    inputs = _read_inputs(args, config.section("lora"))
     text = describe(config, trl_args, inputs.rows, inputs.names)
     _check_enough(inputs.rows, trl_args, run_sizes(config, trl_args, len(inputs.rows)).prompts_per_generation)
     check_run(args.output_dir, config.resolved(), resume=args.resume, overwrite=args.overwrite)
@@ -121,7 +123,7 @@ def _trainer(
 
     args, search = config.top(RLArgs), config.section("search")
     algorithm, curriculum = get_algorithm(args.algorithm), Curriculum(config.section("curriculum"), search)
-    model, tokenizer, search_batch = start
+    model, tokenizer, peft_config, search_batch = start
     recorder = TrajectoryRecorder(
         run.path / TRAJECTORIES,
         every=args.record_every,
@@ -135,7 +137,7 @@ def _trainer(
         args=trl_args,
         train_dataset=Dataset.from_list(prompt_rows(rows, names, search)),
         processing_class=tokenizer,
-        peft_config=config.section("lora").peft_config(),
+        peft_config=peft_config,
         environment_factory=environment_factory(search_batch, names, curriculum),
         search_batch=search_batch,
         curriculum=curriculum,
@@ -173,10 +175,10 @@ def train(config: Config) -> None:
         )
     runtime.start_distributed_cpu()
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
-    inputs = _read_inputs(args)
+    inputs = _read_inputs(args, config.section("lora"))
     names, rows, rejects = inputs.names, inputs.rows, inputs.rejects
     _check_enough(rows, trl_args, trl_args.generation_batch_size // trl_args.num_generations)
-    start = (*load_model(args.model), _search_batch(args.tools, args.encoder))
+    start = (*load_start(args.model, config.section("lora")), _search_batch(args.tools, args.encoder))
     run = open_run(args.output_dir, config.resolved(), seed=trl_args.seed, resume=args.resume, overwrite=args.overwrite)
     if (rejects or inputs.tools_aside) and run.main:
         write_jsonl(run.path / "rejected.jsonl", [*rejects, *inputs.tools_aside])

@@ -1,14 +1,15 @@
 """TRL's GRPOTrainer with the search episode as its turn loop and per-event advantages.
 
-TRL keeps: batching, optimisation, loss variants, KL, vLLM, checkpoints, logging. Ours, by overriding five private
-hooks of trl 1.16 (tests pin their signatures):
+TRL keeps: batching, optimisation, loss variants, KL, vLLM, checkpoints, logging. Ours, by overriding six private
+hooks of trl 1.16 and transformers (tests pin their signatures):
 
 - ``_get_train_sampler``: a resumed run continues the order of the prompts;
 - ``_tokenize_prompts``: prompts come from the one renderer;
 - ``_generate_single_turn``: ranks generate in lockstep (equal batch sizes), the reason stands there;
 - ``_tool_call_loop``: the shared turn loop; a malformed call is answered instead of ending the rollout, all searches
   of a turn reach the engine in one call, and event spans are recorded instead of guessed from masks;
-- ``_generate_and_score_completions``: (B,) advantages become (B, T) by event.
+- ``_generate_and_score_completions``: (B,) advantages become (B, T) by event;
+- ``_load_from_checkpoint``: with a reference adapter beside it, the trained one is loaded, too.
 """
 
 import sys
@@ -74,6 +75,13 @@ class ToolSearchTrainer(GRPOTrainer):
     def _get_train_sampler(self, dataset: Any = None) -> Sampler:
         sampler = super()._get_train_sampler(dataset)
         return ResumableSampler(sampler, lambda: int(self.state.epoch or 0)) if self.shuffle_dataset else sampler
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        trained = self.model if model is None else model
+        if "ref" in getattr(trained, "peft_config", {}):
+            # Transformers loads what lies in sub-folders, which is TRL's copy of the start adapter, and leaves it at it
+            trained.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
 
     # --- rollout -----------------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.chat import ChatRenderer
 from autotools.config import Config
-from autotools.llm.loading import check_model, load_model
+from autotools.errors import ConfigError
+from autotools.llm.loading import check_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_manifest
 from retriever.corpus import find_corpus, load_tools
 from training import runtime
+from training.lora import LoraArgs, check_start, load_start
 from training.sft import SFTArgs
 from training.sft_data import check_tasks, encode_records, mix_tasks, read_records
 from training.tiny import answered_names, build_model, build_tokenizer, tool_id_pieces
@@ -43,10 +45,7 @@ def plan(config: Config) -> str:
     """What would be trained, as text for --dry_run. Raises what the run would raise before it trains."""
     args, trl_args = config.top(SFTArgs), trainer_config(config)
     rows, _ = _read_data(args)
-    if args.model != "tiny":
-        check_model(args.model)
-    elif args.tools:
-        find_corpus(args.tools)
+    _check_start(args, config.section("lora"))
     check_run(args.output_dir, config.resolved(), resume=args.resume, overwrite=args.overwrite)
     batch = trl_args.per_device_train_batch_size * trl_args.gradient_accumulation_steps
     return (
@@ -56,16 +55,31 @@ def plan(config: Config) -> str:
     )
 
 
-def _model_and_tokenizer(config: Config, rows: list[dict[str, Any]], seed: int) -> tuple[Any, Any]:
-    args = config.top(SFTArgs)
+def _check_start(args: SFTArgs, lora: LoraArgs) -> None:
     if args.model != "tiny":
-        return load_model(args.model)
+        check_model(args.model)
+        check_start(args.model, lora)
+    elif lora.r:
+        raise ConfigError(
+            f"lora.r {lora.r} with model 'tiny': it is made anew in each run, so nothing could load the adapter alone; "
+            "leave lora.r out"
+        )
+    elif args.tools:
+        find_corpus(args.tools)
+
+
+def _start(config: Config, rows: list[dict[str, Any]], seed: int) -> tuple[Any, Any, Any]:
+    """As ``load_start``."""
+    args, lora = config.top(SFTArgs), config.section("lora")
+    _check_start(args, lora)
+    if args.model != "tiny":
+        return load_start(args.model, lora)
     tiny = config.section("tiny")
     texts = [m["content"] for row in rows for m in row["messages"] if m["role"] != "system"]
     ids = [spec.id for spec in load_tools(args.tools)] if args.tools else []
     names = answered_names(texts, ids, tiny.max_names)
     tokenizer = build_tokenizer(texts, tool_id_pieces(map(str, names)), tiny)
-    return build_model(tokenizer, tiny, seed), tokenizer
+    return build_model(tokenizer, tiny, seed), tokenizer, None
 
 
 def train(config: Config) -> None:
@@ -77,7 +91,7 @@ def train(config: Config) -> None:
     if args.max_records:
         rows = _first_per_task(rows, args.max_records)
     # All that can be wrong with the inputs is found before the folder is claimed, so that a second try needs no flag.
-    model, tokenizer = _model_and_tokenizer(config, rows, trl_args.seed)
+    model, tokenizer, peft_config = _start(config, rows, trl_args.seed)
     renderer = ChatRenderer(tokenizer)
     limit = trl_args.max_length or 1_000_000
     encoded, counts = encode_records(rows, renderer, limit)
@@ -87,7 +101,7 @@ def train(config: Config) -> None:
         return
     checkpoint = runtime.rewind(args.output_dir) if args.resume else None
     with runtime.blaming_lora(config.section("lora").target_modules):
-        trainer = _trainer(config, trl_args, model, tokenizer, encoded, dev, run)
+        trainer = _trainer(config, trl_args, (model, tokenizer, peft_config), encoded, dev, run)
     trainer._total_train_tokens = runtime.tokens_seen(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
@@ -117,17 +131,18 @@ def _first_per_task(rows: list[dict[str, Any]], limit: int) -> list[dict[str, An
 
 
 def _trainer(
-    config: Config, trl_args: Any, model: Any, tokenizer: Any, train_rows: list, dev_rows: list, run: RunDir
+    config: Config, trl_args: Any, start: tuple[Any, Any, Any], train_rows: list, dev_rows: list, run: RunDir
 ) -> Any:
     from trl import SFTTrainer
 
     mixture = config.top(SFTArgs).mixture
+    model, tokenizer, peft_config = start
     return SFTTrainer(
         model=model,
         args=trl_args,
         train_dataset=mix_tasks(train_rows, mixture, trl_args.seed),
         eval_dataset=mix_tasks(dev_rows, mixture, trl_args.seed),
         processing_class=tokenizer,
-        peft_config=config.section("lora").peft_config(),
+        peft_config=peft_config,
         callbacks=[runtime.metrics_callback(run)],
     )

@@ -2,15 +2,17 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from autotools.chat import ChatRenderer
-from autotools.errors import ModelError
+from autotools.errors import DataError, ModelError
 from autotools.rundir import refuse_half
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
-_CONFIGS = ("config.json", "adapter_config.json")
+ADAPTER = "adapter_config.json"
+_CONFIGS = ("config.json", ADAPTER)
 _FILES = (*_CONFIGS, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _WEIGHTS = re.compile(r".+\.safetensors|(pytorch|adapter)_model.*\.bin")
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
@@ -38,6 +40,8 @@ def check_model(source: str | Path) -> None:
             raise ModelError(f"no model at '{source}': neither {' nor '.join(_CONFIGS)} is there")
         if damage := _damaged(path) or _missing(path) or _unusable(path):
             raise ModelError(f"model '{source}' cannot be loaded: {damage}")
+        if is_adapter(source):
+            _check_base(source)
     elif str(source) and path.exists():
         raise ModelError(f"no model at '{source}': this is a file; name the folder that holds the model")
     else:
@@ -46,12 +50,55 @@ def check_model(source: str | Path) -> None:
             raise ModelError(f"no model at '{source}': there is no such folder")
 
 
+def is_adapter(source: str | Path) -> bool:
+    """Whether ``source`` is a folder with a PEFT adapter, which needs its base model."""
+    return (Path(source).expanduser() / ADAPTER).is_file()
+
+
+def adapter_config(folder: str | Path) -> dict[str, Any]:
+    """The adapter's settings (r, lora_alpha, base_model_name_or_path ...). Raises ModelError if no base is named."""
+    path = Path(folder).expanduser() / ADAPTER
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if not config.get("base_model_name_or_path"):
+        raise ModelError(f"{path} names no base model; merge the adapter into its model first")
+    return config
+
+
+def _check_base(source: str | Path) -> None:
+    try:
+        check_model(adapter_config(source)["base_model_name_or_path"])
+    except DataError as error:
+        raise type(error)(f"adapter '{source}' cannot be loaded without its base model: {error}") from error
+
+
 def load_model(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
     """``(model, tokenizer)``; the tokenizer pads on the left. ``source``: folder (full model or adapter) or hub name.
 
     Raises ModelError naming the folder and, where one is damaged, the file; DataError if its run has not finished.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
+
+    return _load(source, lambda name: AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
+
+
+def load_adapter(source: str | Path, dtype: str = "auto", *, trainable: bool = True) -> tuple[Any, Any]:
+    """``(peft.PeftModel, tokenizer)`` of a folder with an adapter. Raises as ``load_model``."""
+
+    def load(name: str) -> Any:
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM
+        from transformers.integrations import is_deepspeed_zero3_enabled
+
+        base = AutoModelForCausalLM.from_pretrained(adapter_config(name)["base_model_name_or_path"], dtype=dtype)
+        # ZeRO-3 gathers parameters of one type only (as TRL does where it adds an adapter itself)
+        same_type = {"autocast_adapter_dtype": False} if is_deepspeed_zero3_enabled() else {}
+        return PeftModel.from_pretrained(base, name, is_trainable=trainable, **same_type)
+
+    return _load(source, load)
+
+
+def _load(source: str | Path, load: Callable[[str], Any]) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
 
     check_model(source)
     folder = Path(source).expanduser()
@@ -59,7 +106,7 @@ def load_model(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
         ChatRenderer(tokenizer).between_ids("probe")  # a template that does not render is said before a run begins
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        model = load(name)
     except Exception as error:  # each library has errors of its own for damaged files, and one raises Exception itself
         lines = str(error).strip().splitlines()
         raise ModelError(f"model '{source}' cannot be loaded: {lines[0] if lines else type(error).__name__}") from error

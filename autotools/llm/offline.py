@@ -1,6 +1,5 @@
 """A checkpoint in vLLM's offline engine as a policy, with the interface of ``LocalPolicy``. Needs the extra vllm."""
 
-import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,9 +7,8 @@ from typing import Any
 
 from autotools.chat import ChatRenderer
 from autotools.errors import ModelError
-from autotools.llm.loading import check_model
+from autotools.llm.loading import adapter_config, check_model, is_adapter
 
-ADAPTER = "adapter_config.json"
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM takes as max_lora_rank
 
 
@@ -46,7 +44,7 @@ class VllmPolicy:
         folder = Path(path).expanduser()
         name = str(folder) if folder.is_dir() else str(path)
         model, adapter = name, None
-        if (folder / ADAPTER).is_file():
+        if is_adapter(folder):
             model, adapter, rank = _adapter(folder)
             options = {"enable_lora": True, "max_lora_rank": rank, **(options or {})}
         # generation_config "vllm": the model's own file must not bring sampling or other ends of turn
@@ -85,9 +83,7 @@ def _adapter(folder: Path) -> tuple[str, Any, int]:
     """(base model, what vLLM wants to hear of the adapter, the least rank it can be told that holds the adapter's)."""
     from vllm.lora.request import LoRARequest
 
-    config = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
-    base, rank = config.get("base_model_name_or_path"), int(config.get("r") or 0)
-    if not base:
-        raise ModelError(f"{folder / ADAPTER} names no base model; merge the adapter into its model first")
+    config = adapter_config(folder)
+    base, rank = config["base_model_name_or_path"], int(config.get("r") or 0)
     room = next((size for size in RANKS if size >= rank), RANKS[-1])
     return base, LoRARequest("policy", 1, str(folder)), room

@@ -26,6 +26,8 @@ HOOKS = {
     "_calculate_rewards": "(self, inputs, prompts, completions, completion_ids_list)",
     "_generate_and_score_completions": "(self, inputs: list[dict[str, torch.Tensor | typing.Any]]) -> "
     "dict[str, torch.Tensor | typing.Any]",
+    "_load_from_checkpoint": "(self, resume_from_checkpoint: str, model: torch.nn.modules.module.Module | None = None)"
+    " -> None",
 }
 
 
