@@ -28,11 +28,17 @@ class RLArgs:
     tools: str = field(metadata={"help": "tool corpus (tools.jsonl) or tool world folder"})
     model: str = field(metadata={"help": "start checkpoint: folder or hub name"})
     output_dir: str = field(metadata={"help": "run folder: checkpoints, metrics.jsonl, trajectories.jsonl, model"})
-    algorithm: str = field(default="toolsearcher", metadata={"help": "row of rl/algorithms.py"})
+    algorithm: str = field(
+        default="toolsearcher",
+        metadata={"help": "toolsearcher | grpo (Search-R1) | gspo | gdpo | rloo | marag | event_grpo | to_go"},
+    )
     levels: list[str] = field(
         default_factory=list, metadata={"help": "train on prompts of these levels only, such as I2 I3; none: all"}
     )
-    encoder: str = field(default="bm25", metadata={"help": "search engine"})
+    encoder: str = field(
+        default="bm25",
+        metadata={"help": "search engine: bm25 | hybrid | hybrid:NAME | a recipe name | a model folder or hub id"},
+    )
     mask_kl: bool = field(default=False, metadata={"help": "removed events leave the KL term, too (reference code)"})
     max_dropped_share: float = field(
         default=0.2,

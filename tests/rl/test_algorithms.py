@@ -213,3 +213,12 @@ def test_a_failed_search_drops_its_rollout(
     assert "a failed search drops 1 rollouts of p" in said and "no vector for this query" in said
     with pytest.raises(RetrieverError, match="dropped 1 of 12 rollouts, more than max_dropped_share 0.05"):
         train.main([*argv, "--overwrite", "true", "--max_dropped_share", "0.05"])
+
+
+def test_help_lists_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
+    from rl import train
+
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    said = capsys.readouterr().out.partition("--algorithm")[2].splitlines()[1]
+    assert [word.split()[0] for word in said.split("|")] == list(ALGORITHMS)
