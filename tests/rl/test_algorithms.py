@@ -216,8 +216,6 @@ def test_a_failed_search_drops_its_rollout(
 
 
 def test_help_lists_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
-    from rl import train
-
     with pytest.raises(SystemExit):
         train.main(["--help"])
     said = capsys.readouterr().out.partition("--algorithm")[2].splitlines()[1]
