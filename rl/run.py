@@ -1,6 +1,7 @@
 """The RL run itself: prompts + corpus + start model -> ToolSearchTrainer -> final model."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -203,6 +204,7 @@ def train(config: Config) -> None:
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
     if run.main:
+        shutil.rmtree(run.path / "ref", ignore_errors=True)  # TRL's copy of a start adapter, saved beside the trained one
         trainer.processing_class.save_pretrained(args.output_dir)
         write_manifest(
             run.path,

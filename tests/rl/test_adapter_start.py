@@ -80,6 +80,7 @@ def test_the_reference_is_the_adapter_too_also_after_a_resumption(
         with pytest.raises(Killed):
             train.main(rl_argv(small_world, again, model=adapter, **keys))
     assert train.main([*rl_argv(small_world, again, model=adapter, **keys), "--resume", "true"]) == 0
+    assert not (again / "ref").exists()
     one, two = weights(out), weights(again)
     assert all(one[name].equal(two[name]) for name in one)
     resumed = [row["kl"] for row in read_jsonl(again / "metrics.jsonl") if "kl" in row]
