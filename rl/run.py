@@ -204,7 +204,7 @@ def train(config: Config) -> None:
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)
     if run.main:
-        shutil.rmtree(run.path / "ref", ignore_errors=True)  # TRL's copy of a start adapter, saved beside the trained one
+        shutil.rmtree(run.path / "ref", ignore_errors=True)  # TRL's copy of a start adapter
         trainer.processing_class.save_pretrained(args.output_dir)
         write_manifest(
             run.path,
