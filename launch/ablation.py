@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driver import ROOT, check_folder, config_file, refuse_bad_keys, run_folder, set_environment, shown
+from ablation_checks import count_stages, refuse_bad_rows, refuse_own_keys, resumption_notes, runs_of_other_rows
+from driver import ROOT, check_folder, config_file, run_folder, set_environment, shown
 
 from autotools.config import load_config, run_main
 from autotools.errors import ConfigError
@@ -76,8 +77,10 @@ class AblationArgs:
         if unknown or not self.table:
             known = ", ".join(self.table) or "none; give a study with --config"
             raise ConfigError(f"unknown row {unknown[0] if unknown else ''!r}; rows of the table: {known}")
-        if START in self.table:
-            raise ConfigError(f"a row cannot be called {START!r}: that is the SFT start")
+        for name in (START, "data", "sft", "eval", "evaluate"):
+            if name in self.table:
+                what = "the SFT start" if name == START else "a folder or stage of every seed"
+                raise ConfigError(f"a row cannot be called {name!r}: that is {what}")
         return {name: row for name, row in self.table.items() if not self.rows or name in self.rows}
 
 
@@ -137,28 +140,10 @@ def _stage_keys(keys: dict[str, Any], kind: str) -> dict[str, Any]:
     return {key.partition(".")[2]: value for key, value in keys.items() if key.partition(".")[0] == kind}
 
 
-def refuse_bad_rows(args: AblationArgs, waves: Sequence[Sequence[Job]]) -> None:
-    """Raise ConfigError for a key or algorithm of a row that rl/train.py does not take, before hours of training."""
-    from rl.algorithms import get_algorithm
-    from rl.train import SECTIONS, RLArgs
-
-    first = [job.stage for wave in waves for job in wave if job.stage.name.startswith(("world", "seed0_"))]
-    for stage in first:
-        if "rl/train.py" in stage.command:
-            argv = list(stage.command[stage.command.index("rl/train.py") + 1 :])
-            at = argv.index("--config") + 1
-            argv[at] = str(ROOT / argv[at])
-            try:
-                get_algorithm(load_config(argv, SECTIONS, prog="", description="").top(RLArgs).algorithm)
-            except ConfigError as error:
-                raise ConfigError(f"row {stage.name.removeprefix('seed0_')}: {error}") from error
-    kinds = {key.partition(".")[0] for key in {**args.common, **args.more}} - {"rl"}
-    named = {"world" if kind == "world" else f"seed0_{kind}" for kind in kinds}
-    refuse_bad_keys(stage for stage in first if stage.name in named)
-
-
 def run_study(runner: "StageRunner", waves: Sequence[Sequence[Job]], width: int) -> None:
     """Run what is not done yet, ``width`` stages side by side. What reads a stage that runs again runs again, too."""
+    from stage_runner import Stage
+
     jobs = [job for wave in waves for job in wave]
     undone = sum(not runner.is_done(job.stage) for job in jobs)
     finished = 0
@@ -167,6 +152,7 @@ def run_study(runner: "StageRunner", waves: Sequence[Sequence[Job]], width: int)
         # first, so that a kill in between cannot leave results of what is about to be replaced
         names = {job.stage.name for job in todo}
         runner.forget([job.stage for job in jobs if names.intersection(job.needs)])
+        runner.forget([Stage(name, ()) for name in runs_of_other_rows(runner.logs, names, jobs)])
         for chunk in _chunks(todo, width):
             stages = [job.stage for job in chunk]
             continued = [stage.name for stage in stages if runner.continues(stage)]
@@ -187,6 +173,11 @@ def _chunks(items: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
     return (items[i : i + size] for i in range(0, len(items), size))
 
 
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a study and write its tables; returns 0. Raises AutoToolsError for bad use or a failed stage."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -200,15 +191,22 @@ def main(argv: list[str] | None = None) -> int:
     waves = study_jobs(args, out)
     # seeds and rows may grow, and stages that a changed key concerns run again by themselves
     fixed = {key: value for key, value in config.resolved().items() if key in ("out", "data", "sft", "rl", "evaluate")}
-    if config.dry_run:
-        check_folder(out, fixed, resume=args.resume, overwrite=args.overwrite)
-        print("\n".join(job.stage.shown() for wave in waves for job in wave))
-        return 0
     set_environment()  # before rl's modules are imported for the check of the rows
+    refuse_own_keys(args, COMMANDS, OWN_KEYS)
     refuse_bad_rows(args, waves)
+    jobs = [job for wave in waves for job in wave]
+    if config.dry_run:
+        from stage_runner import StageRunner
+
+        check_folder(out, fixed, resume=args.resume, overwrite=args.overwrite)
+        print("\n".join(job.stage.shown() for job in jobs))
+        _say(resumption_notes(args, StageRunner(out / "logs", ROOT), jobs) if args.resume else [])
+        print(count_stages(args), file=sys.stderr)
+        return 0
     from ablation_table import write_tables
 
     with run_folder(out, fixed, seed=0, resume=args.resume, overwrite=args.overwrite) as runner:
+        _say(resumption_notes(args, runner, jobs) if args.resume else [])
         run_study(runner, waves, args.jobs)
         text = write_tables(out, args, runner.wall_s)
     print(text)

@@ -51,6 +51,27 @@ NOTES = (
 )
 
 
+ONE_SEED = (
+    "One seed says nothing of what another training run might give: there is no interval over seeds, and no difference "
+    "is marked *. An interval over tasks says what other requests might give for these very models. For more seeds: "
+    "the same command with --seeds N --resume."
+)
+
+
+def notes(content: Mapping[str, Any]) -> list[str]:
+    """How to read the tables of a study, and why a row has no difference."""
+    alone: dict[str, list[str]] = {}
+    for row in content["rows"].values():
+        if row["missing_baseline"]:
+            alone.setdefault(row["missing_baseline"], []).append(row["label"])
+    found = [
+        f"No difference for {', '.join(labels)}: the row {baseline}, which would be subtracted, is not among the rows; "
+        "add it to --rows, or name another with --baseline."
+        for baseline, labels in alone.items()
+    ]
+    return found + [ONE_SEED if content["seeds"] == 1 else NOTES[0], *NOTES[1:]]
+
+
 def t_interval(values: Sequence[float]) -> list[float] | None:
     """95 % interval of the mean of few values, one per seed; None for fewer than two. Over 30 degrees: that of 30."""
     if len(values) < 2:
@@ -149,13 +170,14 @@ def summarise(out: Path, args: "AblationArgs", wall_s: Mapping[str, float]) -> d
     groups = [group for group, scores in grouped[START][0].items() if scores]
     content: dict[str, Any] = {"seeds": args.seeds, "tasks": {g: len(grouped[START][0][g]) for g in groups}, "rows": {}}
     for name, label in labels.items():
-        against = rows[name].get("against", args.baseline) if name in rows else None
-        against = against if against in rows and against != name else None
+        wanted = rows[name].get("against", args.baseline) if name in rows else None
+        against = wanted if wanted in rows and wanted != name else None
         runs = {group: [seed[group] for seed in grouped[name]] for group in groups}
         seconds = [wall_s[f"seed{seed}_{name}"] for seed in range(args.seeds) if f"seed{seed}_{name}" in wall_s]
         entry = {
             "label": label,
             "against": against,
+            "missing_baseline": wanted if wanted not in (None, name, against) else None,
             "keys": {key: value for key, value in rows.get(name, {}).items() if key not in ("label", "against")},
             "wall_s": mean(seconds),
             "groups": {
@@ -195,10 +217,11 @@ def shown_tables(content: Mapping[str, Any]) -> list[dict[str, Any]]:
         for row in rows.values()
     ]
     header = ["row", *(key.replace("_", " ") for key in SHOWN), *(f"f1 {group}" for group in unseen)]
+    several = content["seeds"] > 1
+    over = f"mean over {content['seeds']} seeds, ± half of the 95 % interval over seeds" if several else "1 seed"
     tables = [
         {
-            "title": f"Scores on {content['tasks']['overall']} held-out requests: mean over {content['seeds']} seeds, "
-            "± half of the 95 % interval over seeds",
+            "title": f"Scores on {content['tasks']['overall']} held-out requests: {over}",
             "header": [*header, f"seeds that answer under {LOW_ANSWERED:.0%}", "seconds"],
             "rows": scores,
         }
@@ -210,13 +233,12 @@ def shown_tables(content: Mapping[str, Any]) -> list[dict[str, Any]]:
                 d = row["differences"]["overall"][key]
                 mark = "*" if clear(d) else ""
                 diff = "" if d["diff"] is None else f"{d['diff']:+.3f}{mark}"
-                higher = f"{d['higher']} of {d['seeds']}"
+                higher = f"{d['higher']} of {d['seeds']}" if d["seeds"] else "no seed to compare"
                 against = rows[row["against"]]["label"]
-                lines.append(
-                    [row["label"], against, diff, _pair(d["seed_interval"]), _pair(d["task_interval"]), higher]
-                )
+                intervals = [_pair(d["seed_interval"])] * several + [_pair(d["task_interval"])]
+                lines.append([row["label"], against, diff, *intervals, higher])
         if lines:
-            header = ["row", "minus", "difference", "over seeds", "over tasks", "seeds above"]
+            header = ["row", "minus", "difference", *["over seeds"] * several, "over tasks", "seeds above"]
             tables.append({"title": f"Difference in {key.replace('_', ' ')}", "header": header, "rows": lines})
     return tables
 
@@ -226,13 +248,14 @@ def write_tables(out: Path, args: "AblationArgs", wall_s: Mapping[str, float]) -
     from jinja2 import Environment, FileSystemLoader
 
     content = summarise(out, args, wall_s)
-    tables = shown_tables(content)
-    write_json(out / "ablation.json", {**content, "notes": NOTES})
+    tables, said = shown_tables(content), notes(content)
+    write_json(out / "ablation.json", {**content, "notes": said})
     lines = ["# RL settings in the tool world", ""]
     for shown in tables:
         lines += [f"## {shown['title']}", "", *table(shown["header"], shown["rows"])]
-    write_text(out / "ablation.md", "\n".join([*lines, "## How to read this", "", *(f"{n}\n" for n in NOTES)]))
+    write_text(out / "ablation.md", "\n".join([*lines, "## How to read this", "", *(f"{n}\n" for n in said)]))
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    page = pages.get_template("ablation.html.j2").render(tables=tables, notes=NOTES)
+    page = pages.get_template("ablation.html.j2").render(tables=tables, notes=said)
     write_text(out / "ablation.html", page)
-    return "\n".join(table(tables[0]["header"], tables[0]["rows"]))
+    alone = [note for note in said if note.startswith("No difference")]
+    return "\n".join([*table(tables[0]["header"], tables[0]["rows"]), *alone])

@@ -3,6 +3,7 @@ checked before anything runs, and the run folder with its lock, its clean end an
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 GO_ON = "go on with the same command and --resume"
+_CONFIG_ERROR = re.compile(r"command line: |section '|[A-Z]\w*(Args|Config): ")  # as autotools/config.py begins them
 ENVIRONMENT = {  # as launch/setup.sh sets it, for those who start a driver by hand
     "OMP_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -59,9 +61,11 @@ def refuse_bad_keys(stages: Iterable["Stage"]) -> None:
             [sys.executable, *stage.command[script:], "--dry_run"],
             cwd=ROOT, env=os.environ | ENVIRONMENT, capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
+        given = tuple(f"{word[2:]} is " for word in stage.command if word.startswith("--"))
         for line in asked.stderr.splitlines():  # other complaints are about folders that earlier stages will make
-            if line.startswith("error: command line: "):
-                raise ConfigError(f"stage {stage.name}: {line.removeprefix('error: command line: ')}")
+            said = line.removeprefix("error: ")
+            if line != said and (_CONFIG_ERROR.match(said) or said.startswith(given)):
+                raise ConfigError(f"stage {stage.name}: {said.removeprefix('command line: ')}")
 
 
 def check_folder(out: Path, config: dict[str, Any], *, resume: bool, overwrite: bool) -> None:

@@ -20,7 +20,7 @@ from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = sorted((ROOT / "configs" / "ablation").glob("*.yaml"))
-MODULES = ("ablation", "ablation_table", "driver", "stage_runner", "guard")
+MODULES = ("ablation", "ablation_checks", "ablation_table", "driver", "stage_runner", "guard")
 
 
 @pytest.fixture
@@ -62,6 +62,8 @@ def write_predictions(out: Path, seed: int, row: str, trajectories: list[Traject
 
 FAKE = """
 import pathlib, sys
+if '--dry_run' in sys.argv:  # asked for its keys
+    sys.exit()
 kind, out, here, row = (sys.argv[1:] + [''])[:4]
 with open(pathlib.Path(out) / 'order.txt', 'a') as file:
     file.write(' '.join([kind, pathlib.Path(here).name if kind != 'world' else '', row]).strip() + '\\n')
@@ -145,6 +147,70 @@ def test_failed_study_goes_on_where_it_stopped_and_may_grow(fakes: ModuleType, t
     assert {line.split()[0] for line in fewer} == {"evaluate"} and len(fewer) == 3
 
 
+def test_what_a_resumption_leaves_out_is_said_first(fakes: ModuleType, tmp_path: Path, capsys: Any) -> None:
+    def notes(*argv: str) -> list[str]:
+        capsys.readouterr()
+        run(fakes, tmp_path, "--resume", *argv)
+        return [line.removeprefix("note: ") for line in capsys.readouterr().err.splitlines() if "note: " in line]
+
+    run(fakes, tmp_path, "--seeds", "2")
+    assert notes("--seeds", "2") == [] and notes("--seeds", "3") == []  # nothing to do; one more
+    fewer = ["--rows", "a", "--seeds", "2"]
+    planned = notes(*fewer, "--dry_run")
+    assert list(json.loads((tmp_path / "run" / "ablation.json").read_text())["rows"]) == ["before", "a", "b", "c"]
+    assert planned == notes(*fewer)
+    back = "--rows a b c --seeds 3"
+    assert planned[0].startswith("finished rows b, c and seeds 2 will not be in the tables any more; their models are")
+    assert planned[0].endswith(f"To have them back: --resume {back}")
+    assert planned[1].startswith("seed0_evaluate, seed1_evaluate: finished before with other keys; runs again: ")
+    assert len(planned) == 2
+    assert list(json.loads((tmp_path / "run" / "ablation.json").read_text())["rows"]) == ["before", "a"]
+    notes(*back.split())
+    content = json.loads((tmp_path / "run" / "ablation.json").read_text())
+    assert (list(content["rows"]), content["seeds"]) == (["before", "a", "b", "c"], 3)
+    same = "finished before, but reads what runs again; runs again"
+    assert notes("--seeds", "3", "--more", "rl.beta=0.25") == [
+        "seed0_a, seed0_c, seed1_a, seed1_c, seed2_a, seed2_c: finished before with other keys; runs again: "
+        "--beta 0.25 (before: not given)",
+        "seed0_b, seed1_b, seed2_b: finished before with other keys; runs again: --beta 0.25 (before: 0.5)",
+        f"seed0_evaluate, seed1_evaluate, seed2_evaluate: {same}",
+    ]
+
+
+def test_rows_that_are_left_out_do_not_outlive_their_start(fakes: ModuleType, tmp_path: Path) -> None:
+    """SFT runs again under other keys while only a is chosen: the runs of b and c came from a model that is gone."""
+    run(fakes, tmp_path, "--seeds", "2")
+    changed = ["--resume", "--more", "sft.max_steps=3", "--seeds"]
+    some = run(fakes, tmp_path, *changed, "1", "--rows", "a")
+    assert [line.split()[0] for line in some] == ["sft", "rl", "evaluate"]
+    rest = run(fakes, tmp_path, *changed, "1")
+    assert [line.split()[:3] for line in rest[:2]] == [["rl", "seed0", "b"], ["rl", "seed0", "c"]] and len(rest) == 3
+    assert len(run(fakes, tmp_path, *changed, "2")) == 5  # sft, three rows and the evaluation of seed 1
+
+
+def test_differing_words_by_hand(ablation: ModuleType) -> None:
+    from ablation_checks import differing_words
+
+    old = "python x.py --a 1 --b 2 --p k=1 l=2 --on".split()
+    assert differing_words(old, old) == ""
+    assert differing_words(old, "python x.py --a 3 --p k=1 l=2 --on".split()) == (
+        "--a 3 (before: 1), --b not given (before: 2)"
+    )
+    long = "row=" + "x/" * 20
+    assert differing_words(["y.py", "--p", "k=1", long], ["y.py", "--p", "k=1"]) == "--p without row"
+    assert differing_words(old, "python y.py --a 1 --b 2 --p k=1 m=3".split(), most=4) == (
+        "without x.py, with y.py, --p without l=2, --p with m=3 and 1 more"
+    )
+
+
+def test_dry_run_ends_with_the_number_of_stages(fakes: ModuleType, tmp_path: Path, capsys: Any) -> None:
+    assert run(fakes, tmp_path, "--seeds", "2", "--dry_run") == []
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 13 and err.splitlines()[-1] == (
+        "13 stages: 1 world, 2 data sets, 2 SFT runs, 6 RL runs, 2 evaluations (3 rows, 2 seeds, 2 stages side by side)"
+    )
+
+
 def test_what_reads_a_repeated_stage_is_repeated(fakes: ModuleType, tmp_path: Path) -> None:
     run(fakes, tmp_path, "--seeds", "2")
     (tmp_path / "run" / "seed1" / "sft").rmdir()
@@ -220,6 +286,7 @@ def loaded(ablation: ModuleType, path: Path, *argv: str) -> Any:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_every_row_of_a_study_is_taken_by_the_trainer(ablation: ModuleType, path: Path, tmp_path: Path) -> None:
     args = loaded(ablation, path)
+    ablation.refuse_own_keys(args, ablation.COMMANDS, ablation.OWN_KEYS)
     ablation.refuse_bad_rows(args, ablation.study_jobs(args, tmp_path))
 
 
@@ -229,14 +296,48 @@ def test_every_row_of_a_study_is_taken_by_the_trainer(ablation: ModuleType, path
         ("{algorithm: grp}", "row a: unknown algorithm 'grp'"),
         ("{algorithm: grpo, credit.esn: 1}", r"row a: .*did you mean 'credit\.es"),
         ("{credit.useless_cost: -1}", "row a: .*must be a number of at least 0"),
+        ("{temperature: 0}", "row a: .*key 'temperature': must be above 0"),
+        ("{output-dir: x}", "row a: key 'rl.output-dir' is set by the study itself"),
     ],
 )
-def test_bad_row_is_named_before_anything_runs(ablation: ModuleType, row: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry_run"])
+def test_bad_row_is_named_before_anything_runs(
+    dry: list[str], ablation: ModuleType, row: str, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(f"baseline: a\ntable: {{a: {row}}}\n")
     with pytest.raises(ConfigError, match=words):
-        ablation.main(["--config", str(path), "--out", str(tmp_path / "run")])
+        ablation.main(["--config", str(path), "--out", str(tmp_path / "run"), *dry])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("sft.max_stepz=1", "stage seed0_sft: unknown key 'max_stepz'"),
+        ("sft.max_records=-1", "stage seed0_sft: SFTArgs: max_records must be 0"),
+        ("sft.tiny.num_layers=0", "stage seed0_sft: section 'tiny': num_layers must be 1"),
+        ("data.expert.own_words=3", "stage seed0_data: expert.own_words is 3"),
+        ("rl.max_steps=0", "row a: command line: key 'max_steps': must be 1 or more"),
+        ("data.out=x", "more: key 'data.out' is set by the study itself"),
+        ("sft.overwrite=true", "more: key 'sft.overwrite' is set by the study itself"),
+        ("evaluate.policies=x", "more: key 'evaluate.policies' is set"),
+        ("rl.seed=3", "more: key 'rl.seed' is set by"),
+        ("rl.model=x", "more: key 'rl.model' is set by"),
+    ],
+)
+def test_dry_run_refuses_what_the_run_would(ablation: ModuleType, more: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("baseline: a\ntable: {a: {algorithm: grpo}}\n")
+    with pytest.raises(ConfigError, match=words):
+        ablation.main(["--config", str(path), "--out", str(tmp_path / "run"), "--more", more, "--dry_run"])
+
+
+def test_keys_of_the_study_are_refused_in_common_too(ablation: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("baseline: a\ntable: {a: {algorithm: grpo}}\ncommon: {rl.config: x.yaml}\n")
+    with pytest.raises(ConfigError, match="common: key 'rl.config' is set by the study itself"):
+        ablation.main(["--config", str(path), "--dry_run"])
 
 
 def test_rows_of_the_papers_study_differ_in_their_switch_only() -> None:
