@@ -193,6 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     fixed = {key: value for key, value in config.resolved().items() if key in ("out", "data", "sft", "rl", "evaluate")}
     set_environment()  # before rl's modules are imported for the check of the rows
     refuse_own_keys(args, COMMANDS, OWN_KEYS)
+    print(f"checking the keys of {len(args.chosen())} rows", file=sys.stderr)
     refuse_bad_rows(args, waves)
     jobs = [job for wave in waves for job in wave]
     if config.dry_run:

@@ -49,7 +49,8 @@ def refuse_bad_rows(args: "AblationArgs", waves: Iterable[Iterable["Job"]]) -> N
             try:
                 get_algorithm(load_config(argv, SECTIONS, prog="", description="").top(RLArgs).algorithm)
             except ConfigError as error:
-                raise ConfigError(f"row {stage.name.removeprefix('seed0_')}: {error}") from error
+                said = str(error).replace("command line: ", "")  # it is not the user's
+                raise ConfigError(f"row {stage.name.removeprefix('seed0_')}: {said}") from error
     kinds = {key.partition(".")[0] for key in {**args.common, **args.more}} - {"rl"}
     named = {"world" if kind == "world" else f"seed0_{kind}" for kind in kinds}
     refuse_bad_keys(stage for stage in first if stage.name in named)

@@ -1,12 +1,9 @@
 """The ablation driver with fake stages: order, sharing, resumption, growth; its table against numbers by hand."""
 
-import importlib
 import json
-import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,27 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from autotools.errors import AutoToolsError, ConfigError, DataError
+from autotools.errors import AutoToolsError, DataError
 from autotools.rundir import write_jsonl
 from autotools.schema import Event, EventKind, StopReason, ToolId, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDIES = sorted((ROOT / "configs" / "ablation").glob("*.yaml"))
-MODULES = ("ablation", "ablation_checks", "ablation_table", "driver", "stage_runner", "guard")
-
-
-@pytest.fixture
-def ablation(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """launch/ablation.py as ``python launch/ablation.py`` sees it, imported anew: its commands may be changed."""
-    monkeypatch.syspath_prepend(str(ROOT / "launch"))
-    before = dict(os.environ)
-    for name in MODULES:
-        sys.modules.pop(name, None)
-    yield importlib.import_module("ablation")
-    for name in MODULES:
-        sys.modules.pop(name, None)
-    os.environ.clear()
-    os.environ.update(before)
 
 
 # --- trajectories with known scores ---------------------------------------------------------------------------------
@@ -188,21 +169,6 @@ def test_rows_that_are_left_out_do_not_outlive_their_start(fakes: ModuleType, tm
     assert len(run(fakes, tmp_path, *changed, "2")) == 5  # sft, three rows and the evaluation of seed 1
 
 
-def test_differing_words_by_hand(ablation: ModuleType) -> None:
-    from ablation_checks import differing_words
-
-    old = "python x.py --a 1 --b 2 --p k=1 l=2 --on".split()
-    assert differing_words(old, old) == ""
-    assert differing_words(old, "python x.py --a 3 --p k=1 l=2 --on".split()) == (
-        "--a 3 (before: 1), --b not given (before: 2)"
-    )
-    long = "row=" + "x/" * 20
-    assert differing_words(["y.py", "--p", "k=1", long], ["y.py", "--p", "k=1"]) == "--p without row"
-    assert differing_words(old, "python y.py --a 1 --b 2 --p k=1 m=3".split(), most=4) == (
-        "without x.py, with y.py, --p without l=2, --p with m=3 and 1 more"
-    )
-
-
 def test_dry_run_ends_with_the_number_of_stages(fakes: ModuleType, tmp_path: Path, capsys: Any) -> None:
     assert run(fakes, tmp_path, "--seeds", "2", "--dry_run") == []
     out, err = capsys.readouterr()
@@ -257,87 +223,7 @@ def test_no_more_stages_than_jobs_side_by_side(
     assert sizes == [1, 2, 2, 2, 2, 2, 2]
 
 
-# --- bad use --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["--rows", "gsp"], "error: unknown row 'gsp'; rows of the table: toolsearcher, no_cctd, no_esm"),
-        (["--baseline", "x"], "error: unknown row 'x'"),
-        (["--seeds", "0"], "error: AblationArgs: seeds is 0; it must be 1 or more"),
-        (["--more", "rll.max_steps=5"], "error: key 'rll.max_steps' names no stage; they are world, data, sft, rl"),
-    ],
-)
-def test_bad_use_is_one_line(argv: list[str], line: str) -> None:
-    command = [sys.executable, str(ROOT / "launch" / "ablation.py"), *argv, "--dry-run"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1
-
-
-def loaded(ablation: ModuleType, path: Path, *argv: str) -> Any:
-    from autotools.config import load_config
-
-    config = load_config(["--config", str(path), *argv], {"": ablation.AblationArgs}, prog="x", description="")
-    return config.top(ablation.AblationArgs)
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
-def test_every_row_of_a_study_is_taken_by_the_trainer(ablation: ModuleType, path: Path, tmp_path: Path) -> None:
-    args = loaded(ablation, path)
-    ablation.refuse_own_keys(args, ablation.COMMANDS, ablation.OWN_KEYS)
-    ablation.refuse_bad_rows(args, ablation.study_jobs(args, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("{algorithm: grp}", "row a: unknown algorithm 'grp'"),
-        ("{algorithm: grpo, credit.esn: 1}", r"row a: .*did you mean 'credit\.es"),
-        ("{credit.useless_cost: -1}", "row a: .*must be a number of at least 0"),
-        ("{temperature: 0}", "row a: .*key 'temperature': must be above 0"),
-        ("{output-dir: x}", "row a: key 'rl.output-dir' is set by the study itself"),
-    ],
-)
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry_run"])
-def test_bad_row_is_named_before_anything_runs(
-    dry: list[str], ablation: ModuleType, row: str, words: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(f"baseline: a\ntable: {{a: {row}}}\n")
-    with pytest.raises(ConfigError, match=words):
-        ablation.main(["--config", str(path), "--out", str(tmp_path / "run"), *dry])
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("sft.max_stepz=1", "stage seed0_sft: unknown key 'max_stepz'"),
-        ("sft.max_records=-1", "stage seed0_sft: SFTArgs: max_records must be 0"),
-        ("sft.tiny.num_layers=0", "stage seed0_sft: section 'tiny': num_layers must be 1"),
-        ("data.expert.own_words=3", "stage seed0_data: expert.own_words is 3"),
-        ("rl.max_steps=0", "row a: command line: key 'max_steps': must be 1 or more"),
-        ("data.out=x", "more: key 'data.out' is set by the study itself"),
-        ("sft.overwrite=true", "more: key 'sft.overwrite' is set by the study itself"),
-        ("evaluate.policies=x", "more: key 'evaluate.policies' is set"),
-        ("rl.seed=3", "more: key 'rl.seed' is set by"),
-        ("rl.model=x", "more: key 'rl.model' is set by"),
-    ],
-)
-def test_dry_run_refuses_what_the_run_would(ablation: ModuleType, more: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("baseline: a\ntable: {a: {algorithm: grpo}}\n")
-    with pytest.raises(ConfigError, match=words):
-        ablation.main(["--config", str(path), "--out", str(tmp_path / "run"), "--more", more, "--dry_run"])
-
-
-def test_keys_of_the_study_are_refused_in_common_too(ablation: ModuleType, tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("baseline: a\ntable: {a: {algorithm: grpo}}\ncommon: {rl.config: x.yaml}\n")
-    with pytest.raises(ConfigError, match="common: key 'rl.config' is set by the study itself"):
-        ablation.main(["--config", str(path), "--dry_run"])
+# --- the published study --------------------------------------------------------------------------------------------
 
 
 def test_rows_of_the_papers_study_differ_in_their_switch_only() -> None:
@@ -366,7 +252,7 @@ def test_t_points_and_interval_are_those_of_scipy(ablation: ModuleType) -> None:
     assert t_interval([0.3]) is None
 
 
-def test_table_by_hand(ablation: ModuleType, tmp_path: Path) -> None:
+def test_table_by_hand(study_args: Any, tmp_path: Path) -> None:
     """Four requests and one of the test-only domain, two seeds. F1 is 1 where the answer is right and 0 elsewhere."""
     from ablation_table import write_tables
 
@@ -379,7 +265,7 @@ def test_table_by_hand(ablation: ModuleType, tmp_path: Path) -> None:
         write_predictions(tmp_path, seed, "before", [*silent, played("u", False, unseen=True)])
     path = tmp_path / "study.yaml"
     path.write_text("baseline: b\nseeds: 2\ntable: {a: {label: <A|*>}, b: {label: B}}\n")
-    text = write_tables(tmp_path, loaded(ablation, path), {"seed0_a": 10.0, "seed1_a": 20.0})
+    text = write_tables(tmp_path, study_args(path), {"seed0_a": 10.0, "seed1_a": 20.0})
     content = json.loads((tmp_path / "ablation.json").read_text())
     assert content["tasks"] == {"overall": 4, "I1": 4, "unseen": 1}
     a, before = content["rows"]["a"], content["rows"]["before"]
@@ -399,6 +285,29 @@ def test_table_by_hand(ablation: ModuleType, tmp_path: Path) -> None:
     markdown, page = ((tmp_path / f"ablation.{suffix}").read_text() for suffix in ("md", "html"))
     assert "0.625 ± 1.588" in text and "+0.375 " in markdown and "What a small world can show" in markdown
     assert "<td>+0.375</td>" in page and "&lt;A|*&gt;" in page and "<A|*>" not in page and "http" not in page[700:]
+
+
+def test_one_seed_without_its_baseline_promises_nothing(study_args: Any, tmp_path: Path) -> None:
+    """Both differences are left out, by the study's baseline and by a row's own; no seed has a complete request."""
+    from ablation_table import write_tables
+
+    for row in ("before", "a", "b", "c"):
+        write_predictions(tmp_path, 0, row, [played("t", row == "b", shown=row == "b")])
+    path = tmp_path / "study.yaml"
+    path.write_text(f"baseline: a\nseeds: 1\ntable: {TABLE}\n")
+    alone = "No difference for {}: the row {}, which would be subtracted, is not among the rows; add it to --rows"
+    for rows, said in (("c", alone.format("c", "b")), ("b", alone.format("b", "a")), ("a", "")):
+        text = write_tables(tmp_path, study_args(path, "--rows", rows), {})
+        page, markdown = ((tmp_path / f"ablation.{suffix}").read_text() for suffix in ("html", "md"))
+        for shown in (page, markdown):
+            assert "requests: 1 seed" in shown and "1 seeds" not in shown and "±" not in shown and "minus" not in shown
+            assert "One seed says nothing" in shown and "only where both exclude" not in shown
+            assert said in shown and said in text and ("No difference for" in shown) == bool(said)
+    write_tables(tmp_path, study_args(path), {})
+    markdown = (tmp_path / "ablation.md").read_text()
+    assert "over seeds |" not in markdown and "No difference for" not in markdown
+    both = markdown.partition("## Difference in match both complete")[2].partition("##")[0]
+    assert both.count("no seed to compare") == 2 and " of 0" not in markdown and "1 of 1" in markdown
 
 
 def test_difference_is_marked_only_where_both_intervals_exclude_zero(ablation: ModuleType) -> None:
