@@ -178,4 +178,4 @@ def count_stages(args: "AblationArgs") -> str:
         "world": 1, "data set": seeds, "SFT run": seeds, "RL run": rows * seeds, "evaluation": seeds,
     }  # fmt: skip
     text = ", ".join(f"{n} {name}{'s' if n != 1 else ''}" for name, n in counts.items())
-    return f"{sum(counts.values())} stages: {text} ({rows} rows, {seeds} seeds, {args.jobs} stages side by side)"
+    return f"{sum(counts.values())} stages: {text}; {args.jobs} side by side"

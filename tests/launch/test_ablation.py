@@ -173,7 +173,7 @@ def test_dry_run_ends_with_the_number_of_stages(fakes: ModuleType, tmp_path: Pat
     assert run(fakes, tmp_path, "--seeds", "2", "--dry_run") == []
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 13 and err.splitlines()[-1] == (
-        "13 stages: 1 world, 2 data sets, 2 SFT runs, 6 RL runs, 2 evaluations (3 rows, 2 seeds, 2 stages side by side)"
+        "13 stages: 1 world, 2 data sets, 2 SFT runs, 6 RL runs, 2 evaluations; 2 side by side"
     )
 
 
