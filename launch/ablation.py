@@ -3,7 +3,8 @@
 One world for all; per seed one data set and one SFT model, from which every row of the study is trained under the
 same budget, and one evaluation of all rows on the held-out test requests. Rows are data: ``table`` of the config maps
 a name to keys of rl/train.py (``label`` and ``against`` are the table's own). Writes ``OUT/ablation.{json,md,html}``.
-Interrupted studies go on with ``--resume``, also with more seeds or other rows; finished stages are kept.
+Interrupted studies go on with ``--resume``, also with more seeds or other rows; finished stages are kept, and what
+leaves the tables or runs again is said first (``--resume --dry_run`` says it, too).
 """
 
 import json
