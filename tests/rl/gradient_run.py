@@ -12,12 +12,12 @@ import torch
 from scripted_run import ScriptedTrainer
 
 from autotools.config import load_config
-from autotools.llm.loading import load_model
 from autotools.rundir import RunDir
 from autotools.search.answer import NameIndex
 from retriever.corpus import load_tools
 from rl import run, train
 from rl import trainer as rl_trainer
+from training.lora import load_start
 from training.runtime import stop_distributed
 
 ROLLOUTS = 8
@@ -30,7 +30,7 @@ def main(out: str, argv: list[str]) -> None:
     world = config.top(train.RLArgs).tools
     names = NameIndex(spec.id for spec in load_tools(world))
     rows, _ = run.read_prompts(world, names)
-    start = (*load_model(f"{world}/model"), run._search_batch(world, "bm25"))
+    start = (*load_start(f"{world}/model", config.section("lora")), run._search_batch(world, "bm25"))
     trainer = run._trainer(config, trl_args, rows, names, RunDir(Path(out).parent), start)
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1

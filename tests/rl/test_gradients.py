@@ -31,8 +31,8 @@ def make(
     small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType
 ) -> Make:
     """(key=value ...) -> a trainer whose rollouts are scripted, as if training had started."""
-    from autotools.llm.loading import load_model
     from rl import trainer as module
+    from training.lora import load_start
 
     def build(**keys: Any) -> Any:
         out = tmp_path_factory.mktemp("run")
@@ -42,7 +42,10 @@ def make(
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", scripted.ScriptedTrainer)
-            start = (*load_model(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
+            start = (
+                *load_start(str(small_world / "model"), config.section("lora")),
+                run._search_batch(str(small_world), "bm25"),
+            )
             trainer = run._trainer(config, run.trainer_config(config), rows, names, RunDir(out), start)
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps

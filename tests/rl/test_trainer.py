@@ -56,8 +56,8 @@ Make = Callable[..., Any]
 @pytest.fixture(scope="module")
 def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Make:
     """(class, key=value ...) -> a trainer of that class, in training mode and not started."""
-    from autotools.llm.loading import load_model
     from rl import trainer as module
+    from training.lora import load_start
 
     def build(cls: type, credit: Any = None, **keys: Any) -> Any:
         out = tmp_path_factory.mktemp("run")
@@ -67,7 +67,10 @@ def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path_factory:
         rows, _ = run.read_prompts(small_world, names)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "ToolSearchTrainer", cls)
-            start = (*load_model(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
+            start = (
+                *load_start(str(small_world / "model"), config.section("lora")),
+                run._search_batch(str(small_world), "bm25"),
+            )
             trainer = run._trainer(config, trl_args, rows, names, RunDir(out), start)
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1

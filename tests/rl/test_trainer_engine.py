@@ -56,13 +56,16 @@ class Engine:
 
 @pytest.fixture
 def make(small_world: Path, rl_argv: Callable[..., list[str]], tmp_path: Path, scripted: ModuleType) -> Any:
-    from autotools.llm.loading import load_model
+    from training.lora import load_start
 
     def build(shift: float, **keys: Any) -> Any:
         config = load_config(rl_argv(small_world, tmp_path, record_every=0, **keys), SECTIONS, prog="x", description="")
         names = NameIndex(spec.id for spec in load_tools(str(small_world)))
         rows, _ = run.read_prompts(small_world, names)
-        start = (*load_model(str(small_world / "model")), run._search_batch(str(small_world), "bm25"))
+        start = (
+            *load_start(str(small_world / "model"), config.section("lora")),
+            run._search_batch(str(small_world), "bm25"),
+        )
         trainer = run._trainer(config, run.trainer_config(config), rows, names, RunDir(tmp_path), start)
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = Engine(trainer, scripted.scripted_turn, shift)

@@ -53,7 +53,7 @@ def build(world: Path, argv: list[str], folder: Path, template: str) -> Any:
     rows, _ = run.read_prompts(world, names)
     model, tokenizer = load_model(str(world / "model"))
     tokenizer.chat_template = getattr(chat_template_utils, f"{template}_chat_template")
-    start = (model, tokenizer, run._search_batch(str(world), "bm25"))
+    start = (model, tokenizer, None, run._search_batch(str(world), "bm25"))
     trainer = run._trainer(config, run.trainer_config(config), rows, names, RunDir(folder), start)
     trainer.model.train()
     return trainer

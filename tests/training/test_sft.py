@@ -116,9 +116,9 @@ def test_the_batch_that_is_learned_has_labels_on_assistant_tokens_only(sft_data:
     config = load_config(argv(sft_data, tmp_path), sections, prog="test", description="")
     trl_args = sft_run.trainer_config(config)
     rows = read_records(sft_data, "train", ["search", "understanding"])
-    model, tokenizer = sft_run._model_and_tokenizer(config, rows, 0)
-    encoded, _ = encode_records(rows, ChatRenderer(tokenizer), 1000)
-    trainer = sft_run._trainer(config, trl_args, model, tokenizer, encoded, encoded, RunDir(tmp_path))
+    start = sft_run._start(config, rows, 0)
+    encoded, _ = encode_records(rows, ChatRenderer(start[1]), 1000)
+    trainer = sft_run._trainer(config, trl_args, start, encoded, encoded, RunDir(tmp_path))
     wanted = {tuple(e["input_ids"]): e["labels"] for e in encoded}
     seen = 0
     for batch in trainer.get_train_dataloader():
