@@ -22,6 +22,7 @@ from training.tiny import (
     build_tokenizer,
     frequent_words,
     qwen_template,
+    template_constants,
     tool_id_pieces,
 )
 
@@ -159,3 +160,10 @@ def test_only_the_most_answered_names_become_tokens(ten_tools: list[ToolSpec]) -
     assert answered_names(texts, everything, 1) == [two]
     assert answered_names(texts, everything, -1) == everything
     assert answered_names([], everything, 5) == []
+
+
+def test_the_order_of_constant_texts_is_that_of_every_process(tiny_tokenizer: Any) -> None:
+    """Two have 16 characters; sorted by length alone they came as the hashes of a process had it."""
+    pieces = template_constants(tiny_tokenizer, curriculum_prompts=True)
+    assert len({len(piece) for piece in pieces}) < len(pieces)
+    assert pieces == sorted(pieces, key=lambda piece: (-len(piece), piece))
