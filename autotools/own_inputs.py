@@ -1,6 +1,6 @@
 """A run must not delete what it is about to read: ``--output_dir runs/data --data runs/data --overwrite``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ _OUTPUTS = ("out", "output_dir")
 def refuse_own_inputs(folder: Path | str, config: Mapping[str, Any]) -> None:
     """Raise RunFolderError if a value of ``config`` (dotted keys) names ``folder`` itself or something inside it.
 
-    Values are texts, lists or mappings of them, also of the form ``name=PATH`` or ``kind:PATH``. The keys that name
-    the folder are left out.
+    Values are texts or lists of them, also of the form ``name=PATH`` or ``kind:PATH``. The keys that name the folder
+    are left out.
     """
     target = Path(folder).resolve()
     for key, value in config.items():
         if key.rpartition(".")[2] in _OUTPUTS:
             continue
-        for text in _texts(value):
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(text, str):
+                continue
             for name in {text, text.partition("=")[2], text.rpartition(":")[2]} - {""}:
                 path = Path(name).expanduser()
                 if _exists(path) and (path.resolve() == target or target in path.resolve().parents):
@@ -27,17 +29,6 @@ def refuse_own_inputs(folder: Path | str, config: Mapping[str, Any]) -> None:
                         f"{folder} is or holds '{name}' (key {key}), which this run reads; --overwrite would delete "
                         "it, so name another folder"
                     )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _texts(part)
 
 
 def _exists(path: Path) -> bool:
