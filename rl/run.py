@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotools.config import Config
 from autotools.errors import ConfigError, DataError
-from autotools.llm.loading import check_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_jsonl, write_manifest
 from autotools.schema import Hit
 from autotools.search.answer import NameIndex
@@ -85,7 +84,6 @@ def _read_inputs(args: RLArgs, lora: LoraArgs) -> _Inputs:
     rows, rejects = read_prompts(args.data, names)
     chosen = of_levels(rows, args.levels, f"the prompts of {args.data}")
     read_manifest(args.data)
-    check_model(args.model)
     check_start(args.model, lora)
     return _Inputs(names, chosen, len(rows) - len(chosen), rejects, list(corpus.rejects))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotools.errors import ConfigError
-from autotools.llm.loading import adapter_config, is_adapter, load_adapter, load_model
+from autotools.llm.loading import adapter_config, check_model, is_adapter, load_adapter, load_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,12 @@ class LoraArgs:
 
 
 def check_start(model: str, lora: LoraArgs) -> None:
-    """Raise ConfigError for an adapter that cannot be gone on with as ``lora`` says. Loads nothing.
+    """Raise ModelError or DataError as ``check_model``, ConfigError for an adapter that cannot be gone on with as
+    ``lora`` says. Loads nothing.
 
     An adapter is trained on as it is, never wrapped in a second one: what it has learnt would be lost with it.
     """
+    check_model(model)
     if not is_adapter(model):
         return
     config = adapter_config(model)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from autotools.chat import ChatRenderer
 from autotools.config import Config
 from autotools.errors import ConfigError
-from autotools.llm.loading import check_model
 from autotools.rundir import RunDir, check_run, open_run, read_manifest, write_manifest
 from retriever.corpus import find_corpus, load_tools
 from training import runtime
@@ -57,7 +56,6 @@ def plan(config: Config) -> str:
 
 def _check_start(args: SFTArgs, lora: LoraArgs) -> None:
     if args.model != "tiny":
-        check_model(args.model)
         check_start(args.model, lora)
     elif lora.r:
         raise ConfigError(

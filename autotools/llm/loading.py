@@ -81,8 +81,8 @@ def load_model(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
     return _load(source, lambda name: AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
 
 
-def load_adapter(source: str | Path, dtype: str = "auto", *, trainable: bool = True) -> tuple[Any, Any]:
-    """``(peft.PeftModel, tokenizer)`` of a folder with an adapter. Raises as ``load_model``."""
+def load_adapter(source: str | Path, dtype: str = "auto") -> tuple[Any, Any]:
+    """``(peft.PeftModel, tokenizer)`` of a folder with an adapter, ready to be trained. Raises as ``load_model``."""
 
     def load(name: str) -> Any:
         from peft import PeftModel
@@ -92,7 +92,7 @@ def load_adapter(source: str | Path, dtype: str = "auto", *, trainable: bool = T
         base = AutoModelForCausalLM.from_pretrained(adapter_config(name)["base_model_name_or_path"], dtype=dtype)
         # ZeRO-3 gathers parameters of one type only (as TRL does where it adds an adapter itself)
         same_type = {"autocast_adapter_dtype": False} if is_deepspeed_zero3_enabled() else {}
-        return PeftModel.from_pretrained(base, name, is_trainable=trainable, **same_type)
+        return PeftModel.from_pretrained(base, name, is_trainable=True, **same_type)
 
     return _load(source, load)
 

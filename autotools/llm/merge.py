@@ -33,12 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     args = config.top(MergeArgs)
     if not is_adapter(args.adapter):
         raise ConfigError(f"no adapter at {args.adapter!r}: there is no adapter_config.json")
-    check_model(args.adapter)
     if config.dry_run:
+        check_model(args.adapter)
         check_run(args.out, config.resolved(), overwrite=args.overwrite)
         print(f"would merge {args.adapter} into its base model and write {args.out}")
         return 0
-    model, tokenizer = load_adapter(args.adapter, args.dtype, trainable=False)
+    model, tokenizer = load_adapter(args.adapter, args.dtype)
     run = open_run(args.out, config.resolved(), seed=0, overwrite=args.overwrite)
     model.merge_and_unload().save_pretrained(run.path)
     tokenizer.save_pretrained(run.path)
