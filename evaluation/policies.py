@@ -165,10 +165,10 @@ class OneShotPlayer:
 class TokenPlayer:
     """A model in this process: transformers, or vLLM's offline engine."""
 
-    def __init__(self, source: str, table: Table):
-        self._table, self._rag = table, source.startswith(RAG)
+    def __init__(self, source: str, table: Table, rag: bool):
+        self._table, self._rag = table, rag
         path = model_path(source)
-        if source.removeprefix(RAG).startswith(VLLM):
+        if source.startswith(VLLM):
             from autotools.llm.offline import VllmPolicy
 
             options = {"dtype": table.dtype, "seed": table.seed, "options": table.vllm}
@@ -180,7 +180,7 @@ class TokenPlayer:
             limits = {"max_new_tokens": table.search.turn_tokens, "batch_size": table.batch_size}
             self._policy = LocalPolicy(path, dtype=table.dtype, **limits)
             self.note = {"kind": "checkpoint, greedy"}
-        self.note["kind"] += _documents_given(self._rag, table)
+        self.note["kind"] += _documents_given(rag, table)
 
     def play(self, tasks: Sequence[Task]) -> Played:
         """As ``Player.play``; a failure of the model or the engine is raised."""
@@ -194,14 +194,13 @@ class TokenPlayer:
 class EndpointPlayer:
     """A model behind an OpenAI-compatible endpoint."""
 
-    def __init__(self, source: str, table: Table):
+    def __init__(self, source: str, table: Table, rag: bool):
         from autotools.llm.endpoint import ChatEndpoint
 
-        self._table, self._rag = table, source.startswith(RAG)
-        self._endpoint = ChatEndpoint(source.removeprefix(RAG), table.endpoint, seed=table.seed)
+        self._table, self._rag = table, rag
+        self._endpoint = ChatEndpoint(source, table.endpoint, seed=table.seed)
         self._answers = 0
-        kind = "endpoint, greedy" + _documents_given(self._rag, table)
-        self.note = {"kind": kind, "model": self._endpoint.model}
+        self.note = {"kind": "endpoint, greedy" + _documents_given(rag, table), "model": self._endpoint.model}
 
     def play(self, tasks: Sequence[Task]) -> Played:
         """As ``Player.play``. Raises ProviderError if the endpoint has never answered, so that nobody waits for all."""
@@ -226,6 +225,7 @@ def _documents_given(rag: bool, table: Table) -> str:
 def open_model(source: str, table: Table, label: str) -> Player:
     """The player of a source other than a baseline. Raises DataError or ProviderError that name the policy."""
     try:
-        return EndpointPlayer(source, table) if is_url(source) else TokenPlayer(source, table)
+        player = EndpointPlayer if is_url(source) else TokenPlayer
+        return player(source.removeprefix(RAG), table, source.startswith(RAG))
     except (DataError, ProviderError) as error:
         raise type(error)(f"policy {label}: {error}") from error
