@@ -73,6 +73,46 @@ def tiny_tokenizer(ten_tools: list[ToolSpec]) -> Any:
     return build_tokenizer(texts, tool_id_pieces(str(spec.id) for spec in ten_tools), TinyConfig())
 
 
+@pytest.fixture(scope="session")
+def untrained_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Callable[..., Path]:
+    """(key of TinyConfig=value, ...) -> folder with an untrained model of one layer and its tokenizer."""
+    from training.tiny import TinyConfig, build_model
+
+    def save(**keys: Any) -> Path:
+        folder = tmp_path_factory.mktemp("models") / "untrained"
+        config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, **keys)
+        build_model(tiny_tokenizer, config, 0).save_pretrained(folder)
+        tiny_tokenizer.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def strong_adapter(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """(folder of a model) -> folder with an adapter of it (r 2, alpha 8) that is far from doing nothing."""
+
+    def save(model: Path) -> Path:
+        import torch
+        from peft import get_peft_model
+
+        from autotools.llm.loading import load_model
+        from training.lora import LoraArgs
+
+        torch.manual_seed(1)
+        base, tokenizer = load_model(model)
+        adapted = get_peft_model(base, LoraArgs(r=2, alpha=8, dropout=0.0).peft_config())
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.5)
+        folder = tmp_path_factory.mktemp("adapters") / "adapter"
+        adapted.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return save
+
+
 # --- a chat endpoint that does what a test wants ------------------------------------------------------------------
 
 

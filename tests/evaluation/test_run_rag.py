@@ -1,8 +1,6 @@
 """The baseline RAG played by the evaluation command: an endpoint and a checkpoint that get their documents at once."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,18 +10,6 @@ from autotools.schema import Trajectory
 from autotools.search.prompt import RAG_SYSTEM_TEXT
 from evaluation import run
 from evaluation.policies import derived_name, parse_policies
-
-
-@pytest.fixture
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Path:
-    """An untrained model of 400 positions."""
-    from training.tiny import TinyConfig, build_model
-
-    folder = tmp_path_factory.mktemp("model")
-    config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, max_position_embeddings=400)
-    build_model(tiny_tokenizer, config, 0).save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
-    return folder
 
 
 def picks_the_named_noun(body):
@@ -52,10 +38,15 @@ def test_an_endpoint_reads_documents_and_is_offered_no_tool(nouns_world, tmp_pat
     assert metrics["notes"]["rag"]["kind"] == kind and f"rag  ({kind})" in capsys.readouterr().out
 
 
-def test_a_checkpoint_plays_and_one_that_cannot_hold_the_documents_says_so(
-    nouns_world, tmp_path, tiny_checkpoint, capsys
-):
-    words = ["--world", str(nouns_world), "--search.turn_tokens", "4", "--policies", f"r=rag:{tiny_checkpoint}"]
+def test_a_checkpoint_plays_and_one_that_cannot_hold_the_documents_says_so(nouns_world, tmp_path, untrained_model):
+    words = [
+        "--world",
+        str(nouns_world),
+        "--search.turn_tokens",
+        "4",
+        "--policies",
+        f"r=rag:{untrained_model(max_position_embeddings=400)}",
+    ]
     assert run.main([*words, "--out", str(tmp_path / "o"), "--rag.documents", "2", "--rag.document_chars", "20"]) == 0
     rows = read_jsonl(tmp_path / "o" / "r" / "predictions.jsonl", Trajectory)
     assert len(rows) == 6 and all(len(row.events) == 2 and len(row.events[0].hits) == 2 for row in rows)

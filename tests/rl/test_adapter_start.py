@@ -21,24 +21,8 @@ def weights(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def adapter(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of ``small_world``'s model, with weights that change what it says."""
-    import torch
-    from peft import get_peft_model
-
-    from autotools.llm.loading import load_model
-    from training.lora import LoraArgs
-
-    torch.manual_seed(1)
-    model, tokenizer = load_model(small_world / "model")
-    model = get_peft_model(model, LoraArgs(r=2, alpha=8, dropout=0.0).peft_config())
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.3)
-    folder = tmp_path_factory.mktemp("adapter")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def adapter(small_world: Path, strong_adapter: Callable[[Path], Path]) -> Path:
+    return strong_adapter(small_world / "model")
 
 
 def test_the_adapter_is_the_start(small_world: Path, rl_argv: Argv, adapter: Path, tmp_path: Path) -> None:

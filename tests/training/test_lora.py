@@ -1,5 +1,6 @@
 """A run that starts from an adapter trains that adapter on, and nothing else; what cannot be gone on with is said."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,13 @@ def logits(model: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Path:
-    from training.tiny import TinyConfig, build_model
-
-    folder = tmp_path_factory.mktemp("models") / "base"
-    config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
-    build_model(tiny_tokenizer, config, 0).save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
-    return folder
+def base(untrained_model: Callable[..., Path]) -> Path:
+    return untrained_model()
 
 
 @pytest.fixture(scope="module")
-def adapter(base: Path, tiny_tokenizer: Any) -> Path:
-    """An adapter whose weights are far from doing nothing."""
-    import torch
-    from peft import get_peft_model
-
-    torch.manual_seed(1)
-    model = get_peft_model(load_model(base)[0], LoraArgs(r=2, alpha=8).peft_config())
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.5)
-    folder = base.with_name("adapter")
-    model.save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
-    return folder
+def adapter(base: Path, strong_adapter: Callable[[Path], Path]) -> Path:
+    return strong_adapter(base)
 
 
 def test_an_adapter_starts_with_its_weights_and_is_what_is_trained(base: Path, adapter: Path) -> None:
@@ -92,7 +75,7 @@ def test_a_merged_model_says_what_the_adapter_says(base: Path, adapter: Path, tm
     assert read_manifest(out)["stage"] == "merge" and "adapter_model.safetensors" in read_manifest(out)["inputs"]
     assert tokenizer.chat_template
     check_start(str(out), LoraArgs())
-    with pytest.raises(ConfigError, match="no adapter at '.*base': there is no adapter_config.json"):
+    with pytest.raises(ConfigError, match="no adapter at '.*untrained': there is no adapter_config.json"):
         merge.main([str(base), "--out", str(tmp_path / "no")])
 
 

@@ -1,5 +1,6 @@
 """Batched generation against a plain loop over single, unpadded contexts."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,8 @@ CONTEXTS = ["hotel", "find a hotel by its name", "a", "sunset hour of a town, an
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Path:
-    from training.tiny import TinyConfig, build_model
-
-    folder = tmp_path_factory.mktemp("model")
-    config = TinyConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, initializer_range=0.5)
-    build_model(tiny_tokenizer, config, 0).save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
-    return folder
+def checkpoint(untrained_model: Callable[..., Path]) -> Path:
+    return untrained_model(initializer_range=0.5)
 
 
 @pytest.fixture(scope="module")
