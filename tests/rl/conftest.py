@@ -2,7 +2,8 @@
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -86,3 +87,29 @@ def rl_argv() -> Callable[..., list[str]]:
     By default 3 prompts x 4 rollouts a step, and four turns of at most 12 tokens.
     """
     return _argv
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no handler of ours or of TRL's may catch it."""
+
+
+@pytest.fixture
+def killed_at() -> Callable[[int], AbstractContextManager[None]]:
+    """(step) -> context in which a training run must be killed while that step is computed."""
+
+    @contextmanager
+    def kill(step: int) -> Iterator[None]:
+        from rl.trainer import ToolSearchTrainer
+
+        inner = ToolSearchTrainer.training_step
+
+        def stop(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.state.global_step == step:
+                raise Killed
+            return inner(self, *args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(ToolSearchTrainer, "training_step", stop)
+            yield
+
+    return kill

@@ -40,29 +40,16 @@ def test_the_adapter_is_the_start(small_world: Path, rl_argv: Argv, adapter: Pat
 
 
 def test_the_reference_is_the_adapter_too_also_after_a_resumption(
-    small_world: Path, rl_argv: Argv, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_world: Path, rl_argv: Argv, adapter: Path, tmp_path: Path, killed_at: Callable[[int], Any]
 ) -> None:
-    from rl.trainer import ToolSearchTrainer
-
     keys = {**SHAPE, "max_steps": 3, "beta": 0.05, "learning_rate": 0.05, "save_strategy": "steps", "save_steps": 1}
     out = tmp_path / "whole"
     assert train.main(rl_argv(small_world, out, model=adapter, **keys)) == 0
     steps = [row for row in read_jsonl(out / "metrics.jsonl") if "kl" in row]
     assert steps[0]["kl"] == pytest.approx(0, abs=1e-6) and steps[2]["kl"] > 1e-4
-    inner, again = ToolSearchTrainer.training_step, tmp_path / "again"
-
-    class Killed(BaseException):
-        pass
-
-    def stop(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.state.global_step == 2:
-            raise Killed
-        return inner(self, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ToolSearchTrainer, "training_step", stop)
-        with pytest.raises(Killed):
-            train.main(rl_argv(small_world, again, model=adapter, **keys))
+    again = tmp_path / "again"
+    with killed_at(2):
+        train.main(rl_argv(small_world, again, model=adapter, **keys))
     assert train.main([*rl_argv(small_world, again, model=adapter, **keys), "--resume", "true"]) == 0
     assert not (again / "ref").exists()
     one, two = weights(out), weights(again)

@@ -128,27 +128,16 @@ def check_equal(out: Path, finished: Path) -> None:
     "more", [{"lora__r": 2, "beta": 0.05}, {"beta": 0.05}, {"num_iterations": 2}], ids=["adapter", "reference", "reuse"]
 )
 def test_resumption_of_other_kinds_of_runs(
-    more: dict[str, Any], small_world: Path, rl_argv: Argv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: dict[str, Any], small_world: Path, rl_argv: Argv, tmp_path: Path, killed_at: Callable[[int], Any]
 ) -> None:
     """Adapters (their reference is the model without them), a reference model, two updates per generation."""
     from safetensors.torch import load_file
 
-    from rl.trainer import ToolSearchTrainer
-
     keys = {**KEYS, "max_steps": 4, **more}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert train.main(rl_argv(small_world, whole, **keys)) == 0
-    inner = ToolSearchTrainer.training_step
-
-    def stop(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.state.global_step == 3:
-            raise Killed
-        return inner(self, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ToolSearchTrainer, "training_step", stop)
-        with pytest.raises(Killed):
-            train.main(rl_argv(small_world, broken, **keys))
+    with killed_at(3):
+        train.main(rl_argv(small_world, broken, **keys))
     assert (find_checkpoint(broken) or "").endswith("checkpoint-2")
     assert train.main([*rl_argv(small_world, broken, **keys), "--resume", "true"]) == 0
     assert rows(broken) == rows(whole)
