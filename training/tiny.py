@@ -106,8 +106,12 @@ def template_constants(tokenizer: Any, curriculum_prompts: bool = False) -> list
     calls = [call_text(_PROBE), *([call_text(_PROBE, _PROBE)] if curriculum_prompts else [])]
     text = END.join([*chats, *calls, answer_text([_PROBE, _PROBE])])
     pieces = re.split("|".join(map(re.escape, (START, END, _PROBE))), text)
-    # by text, too: a set of texts has another order in each process, and token ids decide the first weights
-    return sorted({p for p in pieces if len(p) > 2}, key=lambda piece: (-len(piece), piece))
+    return longest_first({p for p in pieces if len(p) > 2})
+
+
+def longest_first(texts: Iterable[str]) -> list[str]:
+    """By length, then by text: a set has another order in each process, and token ids decide the first weights."""
+    return sorted(texts, key=lambda text: (-len(text), text))
 
 
 def frequent_words(texts: Iterable[str], limit: int) -> list[str]:

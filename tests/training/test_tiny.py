@@ -21,6 +21,7 @@ from training.tiny import (
     build_model,
     build_tokenizer,
     frequent_words,
+    longest_first,
     qwen_template,
     template_constants,
     tool_id_pieces,
@@ -162,8 +163,9 @@ def test_only_the_most_answered_names_become_tokens(ten_tools: list[ToolSpec]) -
     assert answered_names([], everything, 5) == []
 
 
-def test_the_order_of_constant_texts_is_that_of_every_process(tiny_tokenizer: Any) -> None:
-    """Two have 16 characters; sorted by length alone they came as the hashes of a process had it."""
+def test_constant_texts_of_one_length_have_one_order(tiny_tokenizer: Any) -> None:
+    """Two have 16 characters; sorted by length alone they came as the hashes of a process had them."""
     pieces = template_constants(tiny_tokenizer, curriculum_prompts=True)
     assert len({len(piece) for piece in pieces}) < len(pieces)
-    assert pieces == sorted(pieces, key=lambda piece: (-len(piece), piece))
+    assert pieces == longest_first(pieces) == longest_first(reversed(pieces))
+    assert longest_first(["b", "ccc", "a", "dd"]) == ["ccc", "dd", "a", "b"]
